@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const char *const level_names[] = { "error", "warn", "info", "debug" };
+static atomic_int threshold = -1;
+
+static int read_threshold(void)
+{
+	const char *want = getenv("UNPIN_LOG");
+	int level = LOG_WARN;
+
+	if (want && *want) {
+		for (level = 0; level < 4; level++)
+			if (!strcmp(want, level_names[level]))
+				break;
+		if (level == 4) {
+			level = LOG_WARN;
+			atomic_store(&threshold, level);
+			log_write(LOG_WARN, "UNPIN_LOG=%s is not one of error, warn, info, debug; using warn", want);
+		}
+	}
+	atomic_store(&threshold, level);
+	return level;
+}
+
+bool log_enabled(enum log_level level)
+{
+	int t = atomic_load_explicit(&threshold, memory_order_relaxed);
+
+	if (t < 0)
+		t = read_threshold();
+	return (int)level <= t;
+}
+
+void log_write(enum log_level level, const char *fmt, ...)
+{
+	int saved = errno;
+	char line[512];
+	int n, m;
+	va_list ap;
+
+	if (!log_enabled(level))
+		return;
+	n = snprintf(line, sizeof(line), level <= LOG_WARN ? "unpin: %s: " : "unpin: ", level_names[level]);
+	va_start(ap, fmt);
+	m = vsnprintf(line + n, sizeof(line) - (size_t)n - 1, fmt, ap);
+	va_end(ap);
+	if (m < 0)
+		m = 0;
+	n = n + m < (int)sizeof(line) - 2 ? n + m : (int)sizeof(line) - 2;
+	line[n++] = '\n';
+	/* A raw call: log lines may be written inside verbs, which must not be cancellation points. */
+	syscall(SYS_write, STDERR_FILENO, line, n);
+	errno = saved;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Making pages present ahead of access. */
+#ifndef UNPIN_MM_POPULATE_H
+#define UNPIN_MM_POPULATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Makes [addr, addr + len) present, for writing (breaks copy-on-write) or reading. addr and len are page aligned. May
+ * sleep (swap, file, memory cgroup). 0; -ENOMEM hole in the range; -EACCES the mapping does not allow it; -EFAULT past the
+ * end of a file, guard page, hardware poison; -EAGAIN a passing shortage or a race with another thread's change
+ * (try again). Pages before the failing one may have been made present. Uses MADV_POPULATE_*, or touching where that
+ * is missing (errors are then told apart with vma.h).
+ */
+int populate(void *addr, size_t len, bool write);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* What is in memory right now: asked without touching, so without faults and without sleeping on I/O. */
+#ifndef UNPIN_MM_RESIDENCY_H
+#define UNPIN_MM_RESIDENCY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Of the npages pages from the page-aligned addr, sets resident[i] to 1 when page i is present in this process's page
+ * table, else 0 (holes, never touched, swapped out; with the mincore fallback, file pages count when they are in the page
+ * cache and swapped anonymous pages count as absent). Returns the number of resident pages or a negative errno
+ * (nothing is then written). npages <= 4096. No allocation.
+ */
+int residency_query(const void *addr, size_t npages, unsigned char *resident);
+
+/* Like the above, but tells only whether all of [addr, addr+len) (any alignment) is present. 1, 0 or negative errno. */
+int residency_all(const void *addr, size_t len);
+
+/* Whether page i was swapped out (reading it back needs I/O): swapped[i] likewise. With neither PAGEMAP_SCAN nor
+ * /proc/self/pagemap nothing is known: returns -EOPNOTSUPP. */
+int residency_swapped(const void *addr, size_t npages, unsigned char *swapped);
+
+/* Whether any swap device is on, from /proc/swaps, read at most once per second. */
+bool residency_swap_on(uint64_t now_ns);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* One mapping of our own address space, asked from the kernel. */
+#ifndef UNPIN_MM_VMA_H
+#define UNPIN_MM_VMA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vma {
+	uintptr_t start, end; /* [start, end) */
+	bool read, write, exec, shared;
+	bool file;   /* backed by a file, shmem or memfd: its pages can be given back without swap (shmem: needs swap) */
+	bool special; /* [vdso], [vvar], [vsyscall] and the like */
+};
+
+/* The mapping that holds addr, or with next, the first one that ends above addr. 0, -ENOENT, or another negative
+ * errno. No allocation; any thread. */
+int vma_find(uintptr_t addr, bool next, struct vma *out);
+
+/*
+ * Walks [addr, addr + len): 0 when all is mapped with at least the wanted rights, -ENOMEM at a hole, -EACCES at a
+ * mapping without them; *where gets the first address concerned (may be NULL).
+ */
+int vma_check(uintptr_t addr, size_t len, bool want_read, bool want_write, uintptr_t *where);
+
+#endif
