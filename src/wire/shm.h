@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The shared-memory wire: packets between processes of one host (and within one process: no special case).
+ *
+ * A *slot* is one end: an abstract unix socket "unpin/<euid>/<device>/<slot>" (SOCK_SEQPACKET) that the process listens on.
+ * 12 bits of every queue pair number are its slot, so a number tells where to connect. Slot 0 is never used.
+ *
+ * A *channel* is one direction between two slots. The sending side makes it: it creates a memfd (sealed against
+ * growing, shrinking and sealing; control part preallocated), connects to the receiver's socket without blocking, and
+ * passes the memfd. The receiver checks credentials (same effective user), seals and size before mapping, confirms that the
+ * claimed slot belongs to the connecting process, and answers with its *door*: an eventfd and a read-only page with its
+ * wake state. Packets may be written before the answer arrives. The socket is for meeting only: that a peer has died
+ * is told by its pidfd; a socket that ends while the process lives means that it closed the device.
+ *
+ * Memory of a channel: a header page (sender's line, receiver's line, released-slot bitmap), a ring of 128-byte descriptors (headers,
+ * and up to WIRE_INLINE payload bytes in place), and WIRE_SLOTS payload slots of WIRE_SEGMENT bytes, released in any order.
+ * Until it carries traffic a channel costs two pages; the rest is sparse and is preallocated by the sender before use, so
+ * that a full memory ends in an error and not in SIGBUS. Everything in it is hostile: descriptors are copied out
+ * once and validated; a channel that breaks the rules is closed, with one warning, and its peer treated as dead.
+ *
+ * Quotas: each sending queue pair is a *flow*. A flow may hold at most the larger of 2 and half of the free slots, so one whose
+ * packets are not released (parked at the receiver) cannot take the last slot from others.
+ *
+ * Wake-up: two states in the door page. POLLED: senders do not wake. ARMED: the receiver sleeps; a sender commits, full
+ * fence, reads the state and wakes by eventfd, once per arming (the state word carries an epoch). POLLED becomes ARMED only
+ * through wire_arm(): store ARMED, full fence, recheck every ring.
+ *
+ * Threads: every function may be called from any thread unless it says otherwise. Locks, in order: wire (channel tables; never
+ * held across callbacks but get/put), channel rx, channel tx. None is held across a copy of payload.
+ */
+#ifndef UNPIN_WIRE_SHM_H
+#define UNPIN_WIRE_SHM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/segment.h"
+
+#define WIRE_SLOT_BITS 12
+#define WIRE_SEGMENT   16384u /* payload bytes of one packet at most */
+#define WIRE_SLOTS     128u   /* payload slots of one channel */
+#define WIRE_RING      512u   /* descriptors of one channel */
+#define WIRE_INLINE    64u    /* payload bytes that need no slot */
+#define WIRE_HDR       48u    /* header bytes of one packet at most */
+
+struct wire;
+struct wire_channel; /* the sending side of a channel; reference counted */
+
+/* A received packet: a private copy of the descriptor; payload lies in the slot (or in inline_data) until wire_release(). */
+struct wire_rx {
+	struct list node; /* the owner's, between get/put and release */
+	uint32_t src_slot;
+	uint32_t src_qpn, dest_qpn; /* as the descriptor says: unverified, but src_qpn's slot bits equal src_slot */
+	uint32_t hdrlen, paylen;
+	const void *payload;
+	void *channel; /* the wire's */
+	uint32_t slot;
+	uint8_t hdr[WIRE_HDR] __attribute__((aligned(8)));
+	uint8_t inline_data[WIRE_INLINE] __attribute__((aligned(8)));
+};
+
+/* A sending queue pair's account with one channel. Owned by the caller; zeroed, then wire_flow_init. */
+struct wire_flow {
+	struct wire_channel *channel;
+	struct list waiting; /* on the channel's list while it waits for credit */
+	uint32_t held;       /* slots in use */
+	void *owner;
+};
+
+/* A reserved place for one packet. */
+struct wire_tx {
+	void *payload; /* where the gather goes: a slot or inline_data */
+	uint32_t slot;
+	uint32_t paylen;
+	uint8_t inline_data[WIRE_INLINE] __attribute__((aligned(8)));
+};
+
+struct wire_ops {
+	/* A buffer for one received packet, or NULL: the wire stops taking packets for now. Called under the channel's rx lock. */
+	struct wire_rx *(*get)(void *ctx);
+	/* Takes over a received packet (to be wire_release()d later) or gives back an unused buffer when rx->hdrlen is 0.
+	 * Called under the channel's rx lock, in the order the peer sent; must only queue. */
+	void (*put)(void *ctx, struct wire_rx *rx);
+	/* The peer dropped packets that queue pair qpn of ours had sent (qpn 0: any that talks to peer_slot). */
+	void (*dropped)(void *ctx, uint32_t peer_slot, uint32_t qpn);
+	/* Credit came back: the flow may try again. Called without wire locks. */
+	void (*credit)(void *ctx, struct wire_flow *flow);
+	/* The peer process has died (dead) or has closed the device or was thrown out (not dead); everything it had sent has been put() before. Called
+	 * without wire locks. Later sends to it are lost until a new channel is made. */
+	void (*gone)(void *ctx, uint32_t peer_slot, bool dead);
+};
+
+struct wire_cfg {
+	const char *device; /* e.g. "unpin0": part of the socket name */
+	const struct wire_ops *ops;
+	void *ctx;
+	struct unpin_device_counters *counters;
+};
+
+/* Listens on a free slot. 0; -EADDRINUSE: all 4095 are taken; -ENAMETOOLONG; other negative errno (descriptors, memory). */
+int wire_open(const struct wire_cfg *cfg, struct wire **out);
+/* No flow may be left; no other thread inside. Peers see the device closed. */
+void wire_close(struct wire *w);
+uint32_t wire_slot(const struct wire *w);
+
+/* For the engine: a descriptor that is readable when wire_service() has work: meetings, deaths, wake-ups. */
+int wire_fd(const struct wire *w);
+/* Accepts, answers, notices deaths; clears wake-ups. Never blocks. One caller at a time (the engine thread, or a test). */
+void wire_service(struct wire *w, uint64_t now);
+
+/* The channel to a slot, made if need be; never blocks, never fails for reasons of the peer (a peer that is not there yet loses
+ * packets, and is looked for again at most once per millisecond). NULL: no memory or descriptors (errno), or slot out of range. */
+struct wire_channel *wire_connect(struct wire *w, uint32_t slot);
+void wire_disconnect(struct wire_channel *c);
+
+void wire_flow_init(struct wire_flow *f, struct wire_channel *c, void *owner);
+/* Forgets slots the flow still holds (they return to the pool when the peer releases them) and any wait. */
+void wire_flow_fini(struct wire_flow *f);
+
+/*
+ * A place for a packet with paylen payload bytes. 0; -EAGAIN: no credit, credit() will be called; -EPIPE: the peer is gone or not
+ * there (the packet counts as lost); -ENOMEM: slots cannot be preallocated. Then exactly one of commit and cancel follows, soon.
+ */
+int wire_reserve(struct wire_flow *f, uint32_t paylen, struct wire_tx *tx);
+/* Sends it: in order with the flow's other commits. Wakes the peer when it sleeps. hdrlen <= WIRE_HDR. */
+void wire_commit(struct wire_flow *f, struct wire_tx *tx, uint32_t src_qpn, uint32_t dest_qpn, const void *hdr, uint32_t hdrlen);
+void wire_cancel(struct wire_flow *f, struct wire_tx *tx);
+
+/* Takes up to budget packets from every channel whose rx lock is free, through get/put; also collects credit. Returns
+ * packets taken. Cheap when there is nothing (one cache line per channel). */
+int wire_poll(struct wire *w, int budget);
+/* Gives the payload slot back (any thread, any order) and the channel's reference; wakes a sender that waits for credit. */
+void wire_release(struct wire *w, struct wire_rx *rx);
+/* Tells the sender of a dropped packet. Never blocks, never lost: kept until there is room, merged when there are many. */
+void wire_notify_dropped(struct wire *w, uint32_t peer_slot, uint32_t qpn);
+
+/* The two-state wake-up. wire_arm: returns true when work came meanwhile (the caller handles it and tries again; the state is then
+ * POLLED). wire_disarm: POLLED. wire_kick: makes wire_fd readable (another thread wants the engine). */
+bool wire_arm(struct wire *w);
+void wire_disarm(struct wire *w);
+bool wire_armed(const struct wire *w);
+void wire_kick(struct wire *w);
+
+/* In a forked child: drops every inherited descriptor without locks, waking nobody; memory is left. */
+void wire_abandon(struct wire *w);
+
+#endif
