@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * On-demand paging of one address space: the device page table, the fault queue, the driver threads, the intake of the
+ * notifier and the residency sweep, composed. One space serves every on-demand region of the process.
+ *
+ * The device reads and writes memory by virtual address through the CPU's live page table, with a copy that survives a
+ * fault; the device page table is a cache that decides whether to go, who waits and what is counted. A stale entry costs a
+ * retry, never a byte.
+ *
+ * Life of a fault (the names are used in code, counters and documents):
+ *   raise    an access finds a page not valid for it; the caller's waiter is queued
+ *   queue    the event enters the fault queue (a page already faulting: the waiter joins, "coalesced")
+ *   resolve  rights and range are checked, pages are populated, in batches that grow with sequential use
+ *   map      under the leaf's lock, if its invalidation sequence has not moved since, pages become valid; else resolve again;
+ *            after three such rounds the access is let through unmapped: its copy takes the CPU's own fault (progress)
+ *   resume   waiters are told, in order
+ *   retry    the caller accesses again
+ *
+ * Cheap faults (absent anonymous memory with no swap on, or pages of a file that are resident elsewhere) are resolved on the spot by the accessing
+ * thread, within a budget of pages; what may sleep goes to the driver threads.
+ *
+ * Threads: every function from any thread unless it says otherwise. Locks, in order: region list, leaf, fault queue. None is held
+ * across malloc, free, madvise, munmap (odp_space_invalidate runs inside them), across a copy, or across a waiter's ready().
+ */
+#ifndef UNPIN_ODP_SPACE_H
+#define UNPIN_ODP_SPACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "base/segment.h"
+#include "mm/safecopy.h"
+
+struct odp_space;
+
+struct odp_cfg {
+	unsigned driver_threads;           /* 1..64 */
+	struct unpin_odp_counters *totals; /* the device's; never NULL */
+	struct hist (*step_ns)[UNPIN_STEPS]; /* [2][UNPIN_STEPS], minor and major; never NULL */
+	_Atomic uint64_t *table_bytes, *leaves; /* gauges; never NULL */
+};
+
+/* Threads start at the first fault that needs one. 0 or negative errno. */
+int odp_space_open(const struct odp_cfg *cfg, struct odp_space **out);
+/* No region may be left. Joins the threads; populates that cannot be interrupted are waited for. */
+void odp_space_close(struct odp_space *s);
+/* In a forked child: forget it without locks (memory is left). */
+void odp_space_abandon(struct odp_space *s);
+
+enum odp_cause { ODP_NOTIFIER, ODP_FORK, ODP_STALE, ODP_SWEEP, ODP_DEREG };
+
+/* Pages of [addr, addr + len) are no longer valid. Cost follows the leaves that exist in the range. May be called inside malloc or
+ * free, from any thread; does not allocate, does not sleep on anything but short leaf locks. */
+void odp_space_invalidate(struct odp_space *s, uintptr_t addr, size_t len, enum odp_cause cause);
+/* In the parent after fork: read-write entries become read-only (the pages are shared copy-on-write now). */
+void odp_space_forked(struct odp_space *s);
+
+/*
+ * A region: a window (bounds, rights, counters) on the space. Owned by the caller, zeroed before init.
+ */
+struct odp_region {
+	struct odp_space *space;
+	uintptr_t addr;
+	size_t len;
+	bool writable;                   /* the device may write (rights of the key are checked by the caller) */
+	struct unpin_odp_counters *odp;  /* the region's; never NULL */
+	_Atomic uint32_t users;          /* copies running; the top bit: closing */
+	struct list waiters;             /* parked on this region; under the space's region lock */
+	uintptr_t next_fault;            /* sequential detection, racy by design: */
+	uint32_t window;                 /* pages of the next batch */
+};
+
+/* Records the window; no page is looked at. Cannot fail. Fields space .. odp are filled by the caller. */
+void odp_region_init(struct odp_region *r);
+/* Ends it: parked waiters are told -ECANCELED (through ready()) at once; then waits for copies that are running, not for populates (they are
+ * orphaned). Later accesses fail with -ECANCELED. */
+void odp_region_fini(struct odp_region *r);
+
+/*
+ * Someone who waits for a fault. Owned by the caller, zeroed before first use; on at most one region at a time. ready() is called
+ * once, from any thread, without locks of this room, possibly before the access that queued it has returned; result 0: retry;
+ * -EACCES, -EFAULT: the fault failed; -ECANCELED: the region is gone. It must only hand on (it must not access).
+ */
+struct odp_waiter {
+	struct list node;
+	struct odp_region *region;
+	void (*ready)(struct odp_waiter *w, int result);
+	uint64_t raised_ns;
+	void *fault; /* the room's */
+	uintptr_t addr; /* what is waited for */
+	uint32_t forced; /* rounds lost against invalidations */
+};
+
+/* true: ready() has not been called and will not be. false: it was or is being called. */
+bool odp_cancel(struct odp_waiter *w);
+
+/*
+ * The device writes buf to (copy_in) or reads from (copy_out) [va, va + n) inside the region (the caller has checked bounds and the
+ * key's rights; n may be 0). Ordered as safecopy.h says. buf is private memory.
+ * 0: done. -EINPROGRESS: w is queued, ready() comes. -EACCES: the mapping forbids it. -EFAULT: hole, past the end of
+ * file, guard page. -ECANCELED: closing. -EAGAIN: path is SAFECOPY_NONE: another thread must do it.
+ * On anything but 0 a part of the bytes may have been copied.
+ */
+int odp_copy_in(struct odp_region *r, enum safecopy_path path, uintptr_t va, const void *buf, size_t n, struct odp_waiter *w);
+int odp_copy_out(struct odp_region *r, enum safecopy_path path, uintptr_t va, void *buf, size_t n, struct odp_waiter *w);
+int odp_cmp_swap(struct odp_region *r, enum safecopy_path path, uintptr_t va, uint64_t compare, uint64_t swap, uint64_t *orig,
+	struct odp_waiter *w);
+int odp_fetch_add(struct odp_region *r, enum safecopy_path path, uintptr_t va, uint64_t add, uint64_t *orig,
+	struct odp_waiter *w);
+
+/* Work for whoever ticks (the engine, a few times a second while there is traffic): ages entries, drops what has left memory, frees empty leaves. Bounded work per call;
+ * never sleeps on I/O. Returns true while another call would find more to do (entries exist that are not verified). */
+bool odp_space_sweep(struct odp_space *s, uint64_t now);
+
+#endif
