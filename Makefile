@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+#
+# A thin front to meson: the build itself is described in meson.build.
+#
+#   make            build/unpin and build/libunpin.so, usable in place
+#   make demo       install what is missing, build, and run the quick bench
+#   make test       install what is missing, build, and run every test (SUITE=users,clients  K=pattern  JOBS=2)
+#   make install    DESTDIR= PREFIX=/usr/local
+#   make fmt, make lint, make clean
+
+BUILD  := build
+PREFIX := /usr/local
+JOBS   :=
+SUITE  :=
+K      :=
+
+.PHONY: all demo test install fmt lint clean
+
+all:
+	@scripts/deps.sh check build
+	@scripts/build.sh $(BUILD) "$(JOBS)"
+
+demo:
+	@scripts/deps.sh install build
+	@scripts/build.sh $(BUILD) "$(JOBS)"
+	@$(BUILD)/unpin bench --quick
+
+test:
+	@scripts/deps.sh install build test
+	@scripts/build.sh $(BUILD) "$(JOBS)" -Dtests=true
+	@tests/run --build $(BUILD) $(if $(JOBS),--build-jobs $(JOBS)) $(if $(SUITE),--suite $(SUITE)) $(if $(K),-k '$(K)')
+
+install:
+	@scripts/deps.sh check build
+	@scripts/build.sh $(BUILD) "$(JOBS)" -Dprefix=$(PREFIX)
+	@DESTDIR=$(DESTDIR) meson install -C $(BUILD) --no-rebuild
+
+fmt:
+	@scripts/format.sh write
+
+lint:
+	@scripts/format.sh check
+	@scripts/tidy.sh $(BUILD)
+
+clean:
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-clang

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""
+Debian's verbs programs as they are: a row of a table each. Pairs run as two processes of one device, a server and a client
+that finds it by TCP on a free port.
+"""
+import re
+import shutil
+
+from harness.process import Session, free_port
+from harness.programs import Test
+from harness.result import Result
+
+TIMEOUT = 60
+
+
+class Row:
+    """One pair (or single program): its name, command, and what its output must and must not say."""
+
+    def __init__(self, name, command, must=(), must_not=(), pair=True, few=False):
+        self.name = name
+        self.command = command
+        self.must = must
+        self.must_not = must_not
+        self.pair = pair
+        self.few = few      # also run once per fallback and as somebody else
+
+
+def pingpong(options, few=False):
+    return Row(('ibv_rc_pingpong ' + options).strip(), ['ibv_rc_pingpong', '-d', '{device}', '-p', '{port}'] + options.split(),
+               must=(r'^\d+ bytes in [\d.]+ seconds', r'^\d+ iters in [\d.]+ seconds'),
+               must_not=(r'invalid data', r"Couldn't", r'Failed'), few=few)
+
+
+def perftest(tool, options, few=False):
+    options = options.split()
+    if '-n' not in options:
+        options += ['-n', '100']
+    # A result line begins with the message size and the number of iterations.
+    return Row('%s %s' % (tool, ' '.join(options)), [tool, '-d', '{device}', '-F', '-p', '{port}'] + options,
+               must=(r'^ *\d+ +\d+ +[\d.]+ ',), must_not=(r'(?i)\bfailed\b', r"(?i)couldn't", r'(?i)\berror\b', r'nan\b'),
+               few=few)
+
+
+SINGLE = [
+    Row('ibv_devices', ['ibv_devices'], must=(r'{device}\s+[0-9a-f]{{16}}',), pair=False),
+    Row('ibv_devinfo', ['ibv_devinfo', '-d', '{device}'], must=(r'PORT_ACTIVE', r'link_layer:\s+Ethernet'), pair=False),
+    Row('ibv_devinfo -v', ['ibv_devinfo', '-v', '-d', '{device}'], pair=False,
+        must=(r'hca_id:\s+{device}', r'general_odp_caps:', r'ODP_SUPPORT\b', r'rc_odp_caps:', r'SUPPORT_SEND', r'SUPPORT_RECV',
+              r'SUPPORT_WRITE', r'SUPPORT_READ', r'SUPPORT_ATOMIC', r'RoCE v2', r'atomic_cap:\s+ATOMIC_HCA'),
+        must_not=(r'SUPPORT_SRQ', r'ODP_SUPPORT_IMPLICIT')),
+    Row('ibv_devinfo -l', ['ibv_devinfo', '-l'], must=(r'{device}',), pair=False),
+]
+
+PINGPONG = ([pingpong(o, few=o in ('-o -c', '-e')) for o in
+             ('', '-o', '-e', '-o -e', '-c', '-o -c', '-N', '-N -o -c', '-g 0', '-g 0 -o', '-g 0 -o -e -c', '-r 1 -c', '-m 256 -c',
+              '-m 4096 -o -c')]
+            + [pingpong('-s %d -n %d -c%s' % (size, 20 if size > 65536 else 200, odp))
+               for size in (1, 7, 64, 511, 1000, 4096, 4097, 65536, 1 << 20) for odp in ('', ' -o')])
+
+LATENCY = {
+    'ib_send_lat': ('', '-a -n 20', '-e', '-I 64 -s 64', '-s 65536'),
+    'ib_write_lat': ('', '-a -n 20', '-s 65536', '-I 0 -s 32'),
+    'ib_read_lat': ('', '-a -n 20', '-e', '-o 1 -s 4096'),
+    'ib_atomic_lat': ('', '-e', '-A CMP_AND_SWAP'),
+}
+BANDWIDTH = {
+    'ib_send_bw': ('', '-a -n 20', '-b', '-e', '-q 8', '-r 16'),
+    'ib_write_bw': ('', '-a -n 20', '-b', '-q 8', '-q 8 -b -s 4096'),
+    'ib_read_bw': ('', '-a -n 20', '-b', '-e', '-q 8'),
+    'ib_atomic_bw': ('', '-b', '-e', '-q 8', '-A CMP_AND_SWAP'),
+}
+FEW = ('ib_write_bw --odp', 'ib_read_lat', 'ib_atomic_lat --odp', 'ib_send_bw --odp')
+
+
+def perftests():
+    rows = []
+    for table in (LATENCY, BANDWIDTH):
+        for tool, variants in table.items():
+            for variant in variants:
+                for odp in ('', '--odp'):
+                    options = (variant + ' ' + odp).strip()
+                    rows.append(perftest(tool, options, few=(tool + ' ' + options).strip() in FEW))
+    rows.append(perftest('ib_write_bw', '-x 0 --odp'))
+    rows.append(perftest('ib_send_lat', '--use_old_post_send --odp'))
+    rows.append(perftest('ib_write_bw', '--use_old_post_send'))
+    return rows
+
+
+ROWS = SINGLE + PINGPONG + perftests()
+
+
+def verdict(row, session, text):
+    """What is wrong with the output, or ''."""
+    for pattern in row.must:
+        if not re.search(pattern.format(device=session.device), text, re.M):
+            return 'the output lacks /%s/' % pattern
+    for pattern in row.must_not:
+        found = re.search(pattern, text, re.M)
+        if found:
+            return 'the output says: ' + next(l for l in text.splitlines() if found.group(0) in l)
+    return ''
+
+
+def single(row, session, prefix):
+    p = session.start(prefix + [a.format(device=session.device) for a in row.command])
+    status, why = session.finish(p)
+    if not why and status:
+        why = 'exit status %d' % status
+    return why or verdict(row, session, p.output())
+
+
+def pair(row, session, prefix):
+    port = free_port()
+    command = [a.format(device=session.device, port=port) for a in row.command]
+    server = session.start(prefix + command, 'server')
+    if not session.listening(server, port):
+        return 'the server does not listen: ' + ('it runs' if server.running() else 'status %s' % server.popen.poll())
+    client = session.start(prefix + command + ['localhost'], 'client')
+    for role, p in (('client', client), ('server', server)):
+        status, why = session.finish(p)
+        if why or status:
+            return '%s: %s' % (role, why or 'exit status %d' % status)
+    return verdict(row, session, client.output()) or verdict_server(row, session, server.output())
+
+
+def verdict_server(row, session, text):
+    """A server may have nothing to report, but what must not be said holds for it too."""
+    return verdict(Row(row.name, row.command, must_not=row.must_not), session, text)
+
+
+def test(row, suite, label='', env=None, wrap=(), stage=None):
+    def function(runner, t):
+        if not shutil.which(row.command[0]):
+            return Result.skip('%s is not installed' % row.command[0])
+        session = Session(runner, t.suite + '.' + t.name, TIMEOUT, env)
+        unpin = stage(runner, runner.unpin) if stage else runner.unpin
+        prefix = list(wrap) + [unpin, 'run', '--']
+        why = (pair if row.pair else single)(row, session, prefix)
+        left = session.close()
+        why = why or left
+        return Result.fail(why) if why else Result.ok()
+
+    return Test(suite, label + row.name, function, TIMEOUT)
+
+
+def all(runner):
+    return [test(row, 'clients') for row in ROWS]
+
+
+def few(runner, suite, label='', env=None, wrap=(), stage=None):
+    return [test(row, suite, label, env, wrap, stage) for row in ROWS if row.few]

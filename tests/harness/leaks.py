@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""What must not be left when the tests are over: processes, sockets of the device, shared memory."""
+import os
+
+from .process import TAG, command
+
+
+class Snapshot:
+    def __init__(self):
+        self.shm = set(_shm())
+        self.sysv = set(_sysv())
+
+    def leaks(self, prefix):
+        """Sentences about what is there now, of this run (whose devices and tags begin with prefix), and was not before."""
+        found = ['process %d (%s)' % (pid, command(pid)) for pid in _processes(prefix)]
+        found += ['socket ' + name for name in _sockets(prefix)]
+        found += ['/dev/shm/' + name for name in set(_shm()) - self.shm if 'unpin' in name or prefix in name]
+        found += ['System V segment %s' % key for key in set(_sysv()) - self.sysv]
+        return found
+
+
+def _shm():
+    try:
+        return os.listdir('/dev/shm')
+    except OSError:
+        return []
+
+
+def _sysv():
+    """Segments whose creator is gone and that nobody has attached."""
+    rows = []
+    try:
+        with open('/proc/sysvipc/shm') as f:
+            for line in f.readlines()[1:]:
+                field = line.split()
+                if field[6] == '0' and not os.path.exists('/proc/' + field[4]):
+                    rows.append(field[1])
+    except OSError:
+        pass
+    return rows
+
+
+def _sockets(prefix):
+    """Abstract socket names of this run's devices: unpin/<euid>/<device>/<slot>."""
+    names = []
+    with open('/proc/net/unix') as f:
+        for line in f:
+            field = line.split()
+            if len(field) > 7 and field[7].startswith('@unpin/') and ('/%sx' % prefix) in field[7]:
+                names.append(field[7])
+    return names
+
+
+def _processes(prefix):
+    want = ('%s=%s-' % (TAG, prefix)).encode()
+    found = []
+    for pid in os.listdir('/proc'):
+        if pid.isdigit():
+            try:
+                with open('/proc/%s/environ' % pid, 'rb') as f:
+                    if any(v.startswith(want) for v in f.read().split(b'\0')):
+                        found.append(int(pid))
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""Which tests there are. Each function returns the tests of one suite, in the order in which they run."""
+import os
+import re
+import shutil
+import subprocess
+
+from .process import Session
+from .programs import Stage, Test, build, introspect, program, suites_of
+from .result import Result
+
+# UNPIN_DISABLE values that the device's tests are repeated with (decision: every kernel facility is optional).
+FALLBACKS = ('io_uring', 'process_vm', 'pagemap_scan', 'procmap_query', 'populate',
+             'io_uring,process_vm,pagemap_scan,procmap_query,populate')
+# Rooms whose unit tests depend on the kernel's facilities.
+KERNEL_ROOMS = ('mm/', 'odp/', 'nic/')
+MEMLOCK = 8 << 20
+
+ASAN = {
+    'ASAN_OPTIONS': 'abort_on_error=0:exitcode=86:allow_user_segv_handler=1:detect_leaks=1',
+    'UBSAN_OPTIONS': 'print_stacktrace=1:halt_on_error=1:exitcode=86',
+}
+TSAN = {'TSAN_OPTIONS': 'halt_on_error=1:exitcode=86:second_deadlock_stack=1:history_size=4'}
+
+
+def source(runner):
+    """Rules that every file of the project keeps."""
+
+    def spdx(runner, test):
+        files = subprocess.run(['git', 'ls-files', '-z'], cwd=runner.source, stdout=subprocess.PIPE)
+        if files.returncode:
+            return Result.skip('not a git checkout')
+        missing = []
+        for name in files.stdout.decode().split('\0'):
+            path = os.path.join(runner.source, name)
+            if not re.search(r'(\.[ch]|\.sh|\.py|\.map|\.[1-8]|meson\.build|Makefile|/run)$', name) or not os.path.isfile(path):
+                continue
+            with open(path, 'rb') as f:
+                if b'SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only' not in f.read(400):
+                    missing.append(name)
+        return Result.fail('no SPDX line: ' + ', '.join(missing)) if missing else Result.ok()
+
+    def unchanged_clang(runner, test):
+        if not shutil.which('clang'):
+            return Result.skip('clang is not installed')
+        return build('source', runner.build + '-clang', runner.build_jobs, ['-Dtests=true', '-Dwerror=true'],
+                     {'CC': 'clang'}).function(runner, test)
+
+    return [Test('source', 'every file has its licence line', spdx, 10),
+            Test('source', 'clang builds it without a warning', unchanged_clang, 1200)]
+
+
+def unit(runner):
+    return [program('unit', t['name'], t) for t in introspect(runner.build) if suites_of(t) & {'unit', 'stress', 'shell'}]
+
+
+def sanitized(runner, suite, options, env, wrap=(), but=()):
+    directory = '%s-%s' % (runner.build, suite)
+    tests = [build(suite, directory, runner.build_jobs, ['-Dtests=true', '-Ddebug_checks=true', '-Db_lundef=false'] + options)]
+    # Names come from the plain build: the sanitizers' may not exist yet.
+    for t in introspect(runner.build):
+        if suites_of(t) & {'unit', 'stress'} and not t['name'].startswith(but):
+            moved = dict(t, cmd=[c.replace(runner.build + '/', directory + '/') for c in t['cmd']], workdir=None)
+            tests.append(program(suite, t['name'], moved, env, wrap, factor=4))
+    return tests
+
+
+def asan(runner):
+    return sanitized(runner, 'asan', ['-Db_sanitize=address,undefined'], ASAN)
+
+
+def tsan(runner):
+    # ThreadSanitizer does not know address spaces as random as some kernels make them. ib/ has no threads.
+    wrap = ()
+    setarch = ['setarch', os.uname().machine, '--addr-no-randomize']
+    if shutil.which('setarch') and subprocess.run(setarch + ['true'], stderr=subprocess.DEVNULL).returncode == 0:
+        wrap = setarch
+    return sanitized(runner, 'tsan', ['-Db_sanitize=thread'], TSAN, wrap, but=('ib/',))
+
+
+def users(runner):
+    return [program('users', strip(t['name']), t) for t in introspect(runner.build) if 'users' in suites_of(t)]
+
+
+def strip(name):
+    return name[len('users/'):] if name.startswith('users/') else name
+
+
+def fallback(runner):
+    """The device's tests once per facility that can be switched off."""
+    tests = []
+    for value in FALLBACKS:
+        env = {'UNPIN_DISABLE': value}
+        label = 'no ' + value if ',' not in value else 'none of them'
+        for t in introspect(runner.build):
+            if 'once' in suites_of(t):
+                continue
+            if 'users' in suites_of(t) or (t['name'].startswith(KERNEL_ROOMS) and 'unit' in suites_of(t)):
+                tests.append(program('fallback', '%s: %s' % (label, strip(t['name'])), t, env))
+        from clients import table
+        tests += table.few(runner, 'fallback', label + ': ', env)
+    return tests
+
+
+def nonroot(runner):
+    """The device's tests as somebody without privileges and with a small limit on locked memory."""
+    limit = ['prlimit', '--memlock=%d:%d' % (MEMLOCK, MEMLOCK)]
+    become = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups', '--inh-caps=-all', '--bounding-set=-all']
+    wrap = limit + (become if os.geteuid() == 0 else [])
+    stage = Stage() if os.geteuid() == 0 else None
+    env = {'HOME': '/tmp'}
+    tests = [program('nonroot', strip(t['name']), t, env, wrap, stage=stage) for t in introspect(runner.build)
+             if 'users' in suites_of(t) and 'once' not in suites_of(t)]
+    from clients import table
+    return tests + table.few(runner, 'nonroot', '', env, wrap, stage)
+
+
+def clients(runner):
+    from clients import table
+    return table.all(runner)
+
+
+def pyverbs(runner):
+    from clients import rdma_core
+    return rdma_core.all(runner)
+
+
+# name -> (tests of it, may they run beside each other). In the order of the run: what is quick and basic first.
+SUITES = {
+    'source': (source, False),
+    'unit': (unit, True),
+    'users': (users, False),
+    'clients': (clients, False),
+    'pyverbs': (pyverbs, False),
+    'fallback': (fallback, False),
+    'nonroot': (nonroot, False),
+    'asan': (asan, True),
+    'tsan': (tsan, True),
+}
+
+
+def session(runner, test, env=None):
+    return Session(runner, test.suite + '.' + test.name, test.timeout, env)
