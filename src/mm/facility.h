@@ -1,8 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What the host kernel offers and the user has not switched off. UNPIN_DISABLE is a comma-separated list of the names
- * in the table (facility.c); an unknown name is reported once and ignored. Each facility is probed once, at first use,
- * by trying it. Any thread; no locks; safe in a forked child.
+ * What the host kernel offers and the user has not switched off. UNPIN_DISABLE is a comma-separated list of these
+ * names; an unknown name is reported once and ignored:
+ *
+ *	populate       MADV_POPULATE_READ and _WRITE
+ *	pagemap_scan   the PAGEMAP_SCAN ioctl
+ *	pagemap        reading /proc/self/pagemap
+ *	procmap_query  the PROCMAP_QUERY ioctl
+ *	io_uring       pins by io_uring buffers
+ *	process_vm     process_vm_readv and _writev on ourselves
+ *	sched_slice    a scheduling slice of our own choice
+ *
+ * Each facility is probed once, at first use, by trying it. Any thread; no locks; safe in a forked child; errno is
+ * kept.
  */
 #ifndef UNPIN_MM_FACILITY_H
 #define UNPIN_MM_FACILITY_H
@@ -12,6 +22,7 @@
 enum mm_facility {
 	MM_POPULATE,      /* MADV_POPULATE_READ/WRITE, Linux 5.14; else pages are touched through the survivable copy */
 	MM_PAGEMAP_SCAN,  /* PAGEMAP_SCAN ioctl, 6.7; else /proc/self/pagemap, else mincore */
+	MM_PAGEMAP,       /* /proc/self/pagemap; else mincore, and nobody knows what is swapped out */
 	MM_PROCMAP_QUERY, /* PROCMAP_QUERY ioctl, 6.11; else /proc/self/maps is read */
 	MM_IO_URING,      /* long-term pins; else mlock */
 	MM_PROCESS_VM,    /* process_vm_readv/writev on ourselves; else threads with SIGSEGV blocked hand over */
@@ -20,9 +31,10 @@ enum mm_facility {
 };
 
 bool mm_have(enum mm_facility f);
+/* Its name in UNPIN_DISABLE. */
 const char *mm_facility_name(enum mm_facility f);
 /* NULL when available, else a short reason ("disabled by UNPIN_DISABLE", "refused by the kernel: Operation not
- * permitted"). */
+ * permitted"). The text is constant. */
 const char *mm_facility_why_not(enum mm_facility f);
 
 #endif

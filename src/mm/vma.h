@@ -12,10 +12,11 @@ struct vma {
 	bool read, write, exec, shared;
 	bool file;   /* backed by a file, shmem or memfd: its pages can be given back without swap (shmem: needs swap) */
 	bool special; /* [vdso], [vvar], [vsyscall] and the like */
+	uint64_t offset, inode; /* of the file; 0 without one */
 };
 
 /* The mapping that holds addr, or with next, the first one that ends above addr. 0, -ENOENT, or another negative
- * errno. No allocation; any thread. */
+ * errno. No allocation; any thread; async-signal-safe; errno is kept. */
 int vma_find(uintptr_t addr, bool next, struct vma *out);
 
 /*
@@ -23,5 +24,8 @@ int vma_find(uintptr_t addr, bool next, struct vma *out);
  * mapping without them; *where gets the first address concerned (may be NULL).
  */
 int vma_check(uintptr_t addr, size_t len, bool want_read, bool want_write, uintptr_t *where);
+
+/* For facility.c: whether the kernel has PROCMAP_QUERY. 0 or a negative errno. */
+int vma_probe_query(void);
 
 #endif

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "mm/interpose.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "mm/page.h"
+#include "mm/safecopy.h"
+#include "mm/vma.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#endif
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+static _Atomic(mm_observer *) observer;
+
+void interpose_observe(mm_observer *wanted)
+{
+	atomic_store(&observer, wanted);
+}
+
+void *raw_mmap(void *addr, size_t len, int prot, int flags, int fd, long off)
+{
+	return (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, off);
+}
+
+int raw_munmap(void *addr, size_t len)
+{
+	return (int)syscall(SYS_munmap, addr, len);
+}
+
+int raw_madvise(void *addr, size_t len, int advice)
+{
+	return (int)syscall(SYS_madvise, addr, len, advice);
+}
+
+/* ---- Who is told ----
+ *
+ * errno is the system call's when one of these functions returns: whatever is done before and after keeps it.
+ */
+
+static bool watched(void)
+{
+	return atomic_load_explicit(&observer, memory_order_acquire);
+}
+
+/* The pages of a range that the kernel will accept: starts at a page, has bytes, does not wrap. */
+static bool sound(uintptr_t addr, size_t len)
+{
+	return !(addr & (page_size() - 1)) && len && addr + len > addr && page_up(addr + len) > addr;
+}
+
+static size_t whole(size_t len)
+{
+	return page_up(len);
+}
+
+static void before(uintptr_t addr, size_t len)
+{
+	(void)addr;
+	(void)len;
+}
+
+static void after(enum mm_change what, uintptr_t addr, size_t len)
+{
+	mm_observer *told = atomic_load_explicit(&observer, memory_order_acquire);
+	int saved = errno;
+
+	if (told && sound(addr, len))
+		told(what, addr, whole(len));
+	errno = saved;
+}
+
+/* ---- The interposed functions ---- */
+
+EXPORT int munmap(void *addr, size_t len)
+{
+	int r;
+
+	if (!watched())
+		return raw_munmap(addr, len);
+	before((uintptr_t)addr, len);
+	r = raw_munmap(addr, len);
+	after(MM_UNMAP, (uintptr_t)addr, len);
+	return r;
+}
+
+static void *observed_mmap(void *addr, size_t len, int prot, int flags, int fd, long off)
+{
+	/* Only with MAP_FIXED, and without MAP_FIXED_NOREPLACE, is anything replaced. */
+	bool replaces = (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) == MAP_FIXED;
+	void *r;
+
+	if (!replaces || !watched())
+		return raw_mmap(addr, len, prot, flags, fd, off);
+	before((uintptr_t)addr, len);
+	r = raw_mmap(addr, len, prot, flags, fd, off);
+	after(MM_UNMAP, (uintptr_t)addr, len);
+	return r;
+}
+
+EXPORT void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
+{
+	return observed_mmap(addr, len, prot, flags, fd, off);
+}
+
+#undef mmap64
+EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t off)
+{
+	return observed_mmap(addr, len, prot, flags, fd, off);
+}
+
+static void *raw_mremap(void *old, size_t old_len, size_t new_len, int flags, void *new)
+{
+	return (void *)syscall(SYS_mremap, old, old_len, new_len, flags, new);
+}
+
+/* Growing: where it stands if there is room, and only if not by moving, so that a pin diverges only for a move. */
+static void *observed_grow(uintptr_t old, size_t old_len, size_t new_len, int flags)
+{
+	void *r;
+
+	r = raw_mremap((void *)old, old_len, new_len, flags, NULL);
+	if (r != (void *)old)
+		after(MM_UNMAP, old, old_len);
+	return r;
+}
+
+static void *observed_mremap(uintptr_t old, size_t old_len, size_t new_len, int flags, uintptr_t new)
+{
+	bool moves = flags & (MREMAP_FIXED | MREMAP_DONTUNMAP);
+	size_t keep = whole(new_len) < whole(old_len) ? whole(new_len) : whole(old_len);
+	void *r;
+
+	if (!moves && whole(new_len) > whole(old_len))
+		return observed_grow(old, old_len, new_len, flags);
+	if (flags & MREMAP_FIXED)
+		before(new, new_len);
+	/* What a move takes away is the whole source, shrinking only the end of it. */
+	if (moves)
+		keep = 0;
+	before(old + keep, whole(old_len) - keep);
+	r = raw_mremap((void *)old, old_len, new_len, flags, (void *)new);
+	after(MM_UNMAP, old + keep, whole(old_len) - keep);
+	if (flags & MREMAP_FIXED)
+		after(MM_UNMAP, new, new_len);
+	return r;
+}
+
+EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags, ...)
+{
+	void *new = NULL;
+	va_list ap;
+
+	/* libc reads the fifth argument for these two flags, and the kernel looks at it for no others. */
+	if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) {
+		va_start(ap, flags);
+		new = va_arg(ap, void *);
+		va_end(ap);
+	}
+	if (!watched())
+		return raw_mremap(old, old_len, new_len, flags, new);
+	return observed_mremap((uintptr_t)old, old_len, new_len, flags, (uintptr_t)new);
+}
+
+/* Whether the advice takes pages away. */
+static bool discards(int advice)
+{
+	switch (advice) {
+	case MADV_DONTNEED:
+	case MADV_DONTNEED_LOCKED:
+	case MADV_FREE:
+	case MADV_REMOVE:
+	case MADV_PAGEOUT:
+	case MADV_GUARD_INSTALL:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Pinned pages cannot be paged out, and only MADV_DONTNEED_LOCKED discards locked ones. */
+static void before_discard(uintptr_t addr, size_t len, int advice)
+{
+	int saved = errno;
+
+	if (advice == MADV_DONTNEED_LOCKED)
+		before(addr, len);
+	errno = saved;
+}
+
+EXPORT int madvise(void *addr, size_t len, int advice)
+{
+	int r;
+
+	if (!discards(advice) || !watched())
+		return raw_madvise(addr, len, advice);
+	before_discard((uintptr_t)addr, len, advice);
+	r = raw_madvise(addr, len, advice);
+	after(MM_DISCARD, (uintptr_t)addr, len);
+	return r;
+}
+
+/* Returns an error number and leaves errno alone; POSIX's DONTNEED is a hint that Linux's is not. */
+EXPORT int posix_madvise(void *addr, size_t len, int advice)
+{
+	int saved = errno, err = 0;
+
+	if (advice == POSIX_MADV_DONTNEED)
+		return 0;
+	if (madvise(addr, len, advice))
+		err = errno;
+	errno = saved;
+	return err;
+}
+
+/* The ranges are the application's memory: read so that a bad pointer is the kernel's to refuse. */
+static void each_range(const struct iovec *vec, size_t count, int advice, void (*tell)(uintptr_t, size_t, int))
+{
+	enum safecopy_path path = safecopy_path();
+	struct iovec one;
+
+	if (count > IOV_MAX)
+		return;
+	for (size_t i = 0; i < count; i++) {
+		if (safecopy_from_user(path, &one, &vec[i], sizeof(one), NULL) != sizeof(one))
+			return;
+		tell((uintptr_t)one.iov_base, one.iov_len, advice);
+	}
+}
+
+static void after_discard(uintptr_t addr, size_t len, int advice)
+{
+	(void)advice;
+	after(MM_DISCARD, addr, len);
+}
+
+/* The descriptor may mean us or another process: telling too much does no harm. */
+EXPORT ssize_t process_madvise(int pidfd, const struct iovec *vec, size_t count, int advice, unsigned int flags)
+{
+	ssize_t r;
+
+	if (!discards(advice) || !watched())
+		return syscall(SYS_process_madvise, pidfd, vec, count, advice, flags);
+	each_range(vec, count, advice, before_discard);
+	r = syscall(SYS_process_madvise, pidfd, vec, count, advice, flags);
+	each_range(vec, count, advice, after_discard);
+	return r;
+}
+
+/* Hardware keeps to the pages of a pin whatever the rights of the mapping become: only on-demand memory is told. */
+EXPORT int mprotect(void *addr, size_t len, int prot)
+{
+	int r = (int)syscall(SYS_mprotect, addr, len, prot);
+
+	after(MM_PROTECT, (uintptr_t)addr, len);
+	return r;
+}
+
+EXPORT int pkey_mprotect(void *addr, size_t len, int prot, int pkey)
+{
+	int r;
+
+	if (pkey == -1)
+		return mprotect(addr, len, prot);
+	r = (int)syscall(SYS_pkey_mprotect, addr, len, prot, pkey);
+	after(MM_PROTECT, (uintptr_t)addr, len);
+	return r;
+}
+
+/* libc's own, under a name that nobody interposes: it keeps libc's idea of where the break is. */
+extern void *__sbrk(intptr_t delta);
+
+EXPORT void *sbrk(intptr_t delta)
+{
+	uintptr_t now, then;
+	void *r;
+
+	if (delta >= 0 || !watched())
+		return __sbrk(delta);
+	now = (uintptr_t)__sbrk(0);
+	then = now + (uintptr_t)delta;
+	if (then > now || page_up(then) >= page_up(now))
+		return __sbrk(delta);
+	before(page_up(then), page_up(now) - page_up(then));
+	r = __sbrk(delta);
+	after(MM_UNMAP, page_up(then), page_up(now) - page_up(then));
+	return r;
+}
+
+EXPORT int brk(void *addr)
+{
+	return sbrk((intptr_t)((uintptr_t)addr - (uintptr_t)__sbrk(0))) == (void *)-1 ? -1 : 0;
+}
+
+static int shm_control(int id, struct shmid_ds *ds)
+{
+	return (int)syscall(SYS_shmctl, id, IPC_STAT, ds);
+}
+
+EXPORT void *shmat(int id, const void *addr, int flags)
+{
+	uintptr_t at = (uintptr_t)addr;
+	struct shmid_ds ds;
+	void *r;
+
+	if (!(flags & SHM_REMAP) || !watched() || shm_control(id, &ds))
+		return (void *)syscall(SYS_shmat, id, addr, flags);
+	if (flags & SHM_RND)
+		at &= ~(uintptr_t)(SHMLBA - 1);
+	before(at, ds.shm_segsz);
+	r = (void *)syscall(SYS_shmat, id, addr, flags);
+	after(MM_UNMAP, at, ds.shm_segsz);
+	return r;
+}
+
+/* The length of what shmdt() will take away: the mappings from addr on that continue one segment. */
+static size_t attached_length(uintptr_t addr)
+{
+	uintptr_t at = addr;
+	uint64_t inode = 0;
+	struct vma v;
+
+	while (!vma_find(at, false, &v) && v.start == at && v.file && v.shared && v.offset == at - addr) {
+		if (at > addr && v.inode != inode)
+			break;
+		inode = v.inode;
+		at = v.end;
+	}
+	return at - addr;
+}
+
+EXPORT int shmdt(const void *addr)
+{
+	size_t len;
+	int r;
+
+	if (!watched())
+		return (int)syscall(SYS_shmdt, addr);
+	len = attached_length((uintptr_t)addr);
+	before((uintptr_t)addr, len);
+	r = (int)syscall(SYS_shmdt, addr);
+	after(MM_UNMAP, (uintptr_t)addr, len);
+	return r;
+}

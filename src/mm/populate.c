@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "mm/populate.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+#include "mm/facility.h"
+#include "mm/interpose.h"
+#include "mm/page.h"
+#include "mm/safecopy.h"
+#include "mm/vma.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* What stands in the way of access, if the mappings tell; otherwise the given error. */
+static int explain(uintptr_t addr, size_t len, bool write, int otherwise)
+{
+	int err = vma_check(addr, len, !write, write, NULL);
+
+	return err == -ENOMEM || err == -EACCES ? err : otherwise;
+}
+
+static int by_madvise(uintptr_t addr, size_t len, bool write)
+{
+	int saved = errno, err = 0;
+
+	if (raw_madvise((void *)addr, len, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ))
+		err = errno;
+	errno = saved;
+	switch (err) {
+	case 0:
+		return 0;
+	case ENOMEM: /* a hole, or really no memory */
+		return explain(addr, len, write, -EAGAIN);
+	case EINVAL: /* rights, or memory of a kind that has no pages to be made present */
+		return -EACCES;
+	case EFAULT:
+	case EHWPOISON:
+		return -EFAULT;
+	default: /* EAGAIN, EINTR */
+		return -EAGAIN;
+	}
+}
+
+/* One byte of each page by system call, for a thread that may not fault: enough for reading. */
+static int by_reading(uintptr_t addr, size_t len)
+{
+	char byte;
+
+	for (size_t at = 0; at < len; at += page_size())
+		if (!safecopy_from_user(SAFECOPY_PROCESS_VM, &byte, (void *)(addr + at), 1, NULL))
+			return -EFAULT;
+	return 0;
+}
+
+static int by_touching(uintptr_t addr, size_t len, bool write)
+{
+	enum safecopy_path path = safecopy_path();
+	int err;
+
+	if (path == SAFECOPY_FIXUP)
+		err = safecopy_touch((void *)addr, len, write, NULL);
+	else if (path == SAFECOPY_PROCESS_VM && !write)
+		err = by_reading(addr, len);
+	else
+		return -EAGAIN;
+	return err ? explain(addr, len, write, -EFAULT) : 0;
+}
+
+int populate(void *addr, size_t len, bool write)
+{
+	if (!len)
+		return 0;
+	if (mm_have(MM_POPULATE))
+		return by_madvise((uintptr_t)addr, len, write);
+	return by_touching((uintptr_t)addr, len, write);
+}

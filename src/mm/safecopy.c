@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "mm/safecopy.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "mm/facility.h"
+#include "mm/page.h"
+#include "mm/sigchain.h"
+
+#if defined(__x86_64__)
+
+#define HAVE_FIXUP 1
+
+/* What a routine returns, in rax and rdx: a count or an address, and the signal that ended it early (0: none). */
+struct outcome {
+	size_t value;
+	size_t sig;
+};
+
+/*
+ * The copy, once for each direction; USER is the register that walks the application's memory. rdi, rsi and rcx
+ * (bytes left) are moved on after each piece. Every piece is naturally aligned on the application's side and at most
+ * 64 bytes, so it never straddles a page: a fault always hits the first access of a piece, and rcx is exact. The
+ * handler sends a fault to NAME_end with the signal in rdx.
+ *
+ * The loop of 64 bytes uses SSE2, which every x86-64 has: it writes upwards (rep movsb does not, and is ahead by more than
+ * a tenth only where everything is in the first-level cache). It stops 8 bytes short, so that the last 8 are one store.
+ */
+#define PIECE(reg, mov, size)                                                                                \
+	mov " (%rsi), " reg "\n"                                                                                 \
+	mov " " reg ", (%rdi)\n"                                                                                 \
+	"add $" size ", %rsi\n"                                                                                  \
+	"add $" size ", %rdi\n"                                                                                  \
+	"sub $" size ", %rcx\n"
+
+/* clang-format off */
+#define COPY_ROUTINE(NAME, USER, USER_LOW, USER_LOAD, USER_STORE)                                            \
+asm(	".text\n"                                                                                            \
+	".p2align 6\n"                                                                                           \
+	".globl " NAME "\n"                                                                                      \
+	".hidden " NAME "\n"                                                                                     \
+	".type " NAME ", @function\n"                                                                            \
+	NAME ":\n"                                                                                               \
+	".cfi_startproc\n"                                                                                       \
+	"mov %rdx, %rcx\n"                                                                                       \
+	"xor %edx, %edx\n"                                                                                       \
+	"test $7, " USER_LOW "\n"                                                                                \
+	"jnz 10f\n"                                                                                              \
+	/* aligned to 8 */                                                                                       \
+	"1:\n"                                                                                                   \
+	"cmp $72, %rcx\n"                                                                                        \
+	"jae 20f\n"                                                                                              \
+	"2:\n"                                                                                                   \
+	"cmp $8, %rcx\n"                                                                                         \
+	"jb 4f\n"                                                                                                \
+	"3:\n"                                                                                                   \
+	PIECE("%rax", "mov", "8")                                                                                \
+	"cmp $8, %rcx\n"                                                                                         \
+	"jae 3b\n"                                                                                               \
+	/* the rest, less than 8 bytes */                                                                        \
+	"4:\n"                                                                                                   \
+	"test %rcx, %rcx\n"                                                                                      \
+	"jz 9f\n"                                                                                                \
+	"cmp $4, %rcx\n"                                                                                         \
+	"jb 5f\n"                                                                                                \
+	PIECE("%eax", "mov", "4")                                                                                \
+	"5:\n"                                                                                                   \
+	"cmp $2, %rcx\n"                                                                                         \
+	"jb 6f\n"                                                                                                \
+	PIECE("%ax", "mov", "2")                                                                                 \
+	"6:\n"                                                                                                   \
+	"test %rcx, %rcx\n"                                                                                      \
+	"jz 9f\n"                                                                                                \
+	PIECE("%al", "mov", "1")                                                                                 \
+	"9:\n"                                                                                                   \
+	".globl " NAME "_end\n"                                                                                  \
+	".hidden " NAME "_end\n"                                                                                 \
+	NAME "_end:\n"                                                                                           \
+	"mov %rcx, %rax\n"                                                                                       \
+	"ret\n"                                                                                                  \
+	/* up to a multiple of 8, as far as there are bytes */                                                   \
+	"10:\n"                                                                                                  \
+	"test %rcx, %rcx\n"                                                                                      \
+	"jz 9b\n"                                                                                                \
+	"test $1, " USER_LOW "\n"                                                                                \
+	"jz 11f\n"                                                                                               \
+	PIECE("%al", "mov", "1")                                                                                 \
+	"11:\n"                                                                                                  \
+	"test $2, " USER_LOW "\n"                                                                                \
+	"jz 12f\n"                                                                                               \
+	"cmp $2, %rcx\n"                                                                                         \
+	"jb 6b\n"                                                                                                \
+	PIECE("%ax", "mov", "2")                                                                                 \
+	"12:\n"                                                                                                  \
+	"test $4, " USER_LOW "\n"                                                                                \
+	"jz 1b\n"                                                                                                \
+	"cmp $4, %rcx\n"                                                                                         \
+	"jb 5b\n"                                                                                                \
+	PIECE("%eax", "mov", "4")                                                                                \
+	"jmp 1b\n"                                                                                               \
+	/* up to a multiple of 64: at least 72 bytes are left */                                                 \
+	"20:\n"                                                                                                  \
+	"test $56, " USER_LOW "\n"                                                                               \
+	"jz 22f\n"                                                                                               \
+	PIECE("%rax", "mov", "8")                                                                                \
+	"jmp 20b\n"                                                                                              \
+	"22:\n"                                                                                                  \
+	"cmp $72, %rcx\n"                                                                                        \
+	"jb 2b\n"                                                                                                \
+	USER_LOAD " (%rsi), %xmm0\n"                                                                             \
+	USER_LOAD " 16(%rsi), %xmm1\n"                                                                           \
+	USER_LOAD " 32(%rsi), %xmm2\n"                                                                           \
+	USER_LOAD " 48(%rsi), %xmm3\n"                                                                           \
+	USER_STORE " %xmm0, (%rdi)\n"                                                                            \
+	USER_STORE " %xmm1, 16(%rdi)\n"                                                                          \
+	USER_STORE " %xmm2, 32(%rdi)\n"                                                                          \
+	USER_STORE " %xmm3, 48(%rdi)\n"                                                                          \
+	"add $64, %rsi\n"                                                                                        \
+	"add $64, %rdi\n"                                                                                        \
+	"sub $64, %rcx\n"                                                                                        \
+	"jmp 22b\n"                                                                                              \
+	".cfi_endproc\n"                                                                                         \
+	".size " NAME ", . - " NAME "\n"                                                                         \
+	".globl " NAME "_limit\n"                                                                                \
+	".hidden " NAME "_limit\n"                                                                               \
+	NAME "_limit:\n")
+
+COPY_ROUTINE("safecopy_asm_to_user", "%rdi", "%dil", "movdqu", "movdqa");
+COPY_ROUTINE("safecopy_asm_from_user", "%rsi", "%sil", "movdqa", "movdqu");
+
+/* The small ones: body, then the label a fault goes to. */
+#define SMALL_ROUTINE(NAME, BODY, END)                                                                       \
+asm(	".text\n"                                                                                            \
+	".p2align 4\n"                                                                                           \
+	".globl " NAME "\n"                                                                                      \
+	".hidden " NAME "\n"                                                                                     \
+	".type " NAME ", @function\n"                                                                            \
+	NAME ":\n"                                                                                               \
+	".cfi_startproc\n"                                                                                       \
+	BODY                                                                                                     \
+	".globl " NAME "_end\n"                                                                                  \
+	".hidden " NAME "_end\n"                                                                                 \
+	NAME "_end:\n"                                                                                           \
+	END                                                                                                      \
+	"ret\n"                                                                                                  \
+	".cfi_endproc\n"                                                                                         \
+	".size " NAME ", . - " NAME "\n"                                                                         \
+	".globl " NAME "_limit\n"                                                                                \
+	".hidden " NAME "_limit\n"                                                                               \
+	NAME "_limit:\n")
+
+/* (ptr, compare, swap): the value before in rax */
+SMALL_ROUTINE("safecopy_asm_cmp_swap",
+	"mov %rdx, %rcx\n"
+	"xor %edx, %edx\n"
+	"mov %rsi, %rax\n"
+	"lock cmpxchg %rcx, (%rdi)\n",
+	"");
+/* (ptr, add): the value before in rax */
+SMALL_ROUTINE("safecopy_asm_fetch_add",
+	"xor %edx, %edx\n"
+	"mov %rsi, %rax\n"
+	"lock xadd %rax, (%rdi)\n",
+	"");
+/* (addr, last byte, page size): the address reached in rax. The first touch of each further page is its first byte. */
+SMALL_ROUTINE("safecopy_asm_touch_read",
+	"lea -1(%rdx), %rcx\n"
+	"xor %edx, %edx\n"
+	"1:\n"
+	"mov (%rdi), %al\n"
+	"or %rcx, %rdi\n"
+	"inc %rdi\n"
+	"jz 2f\n"
+	"cmp %rsi, %rdi\n"
+	"jbe 1b\n"
+	"2:\n",
+	"mov %rdi, %rax\n");
+SMALL_ROUTINE("safecopy_asm_touch_write",
+	"lea -1(%rdx), %rcx\n"
+	"xor %edx, %edx\n"
+	"1:\n"
+	"lock addb $0, (%rdi)\n"
+	"or %rcx, %rdi\n"
+	"inc %rdi\n"
+	"jz 2f\n"
+	"cmp %rsi, %rdi\n"
+	"jbe 1b\n"
+	"2:\n",
+	"mov %rdi, %rax\n");
+/* clang-format on */
+
+#define ROUTINES(X)                                                                                          \
+	X(safecopy_asm_to_user)                                                                                  \
+	X(safecopy_asm_from_user)                                                                                \
+	X(safecopy_asm_cmp_swap)                                                                                 \
+	X(safecopy_asm_fetch_add)                                                                                \
+	X(safecopy_asm_touch_read)                                                                               \
+	X(safecopy_asm_touch_write)
+
+#define HIDDEN __attribute__((visibility("hidden")))
+#define X(name) extern HIDDEN const char name##_end[], name##_limit[];
+ROUTINES(X)
+#undef X
+
+HIDDEN struct outcome safecopy_asm_to_user(void *dst, const void *src, size_t n);
+HIDDEN struct outcome safecopy_asm_from_user(void *dst, const void *src, size_t n);
+HIDDEN struct outcome safecopy_asm_cmp_swap(uint64_t *ptr, uint64_t compare, uint64_t swap);
+HIDDEN struct outcome safecopy_asm_fetch_add(uint64_t *ptr, uint64_t add);
+HIDDEN struct outcome safecopy_asm_touch_read(uintptr_t addr, uintptr_t last, size_t page);
+HIDDEN struct outcome safecopy_asm_touch_write(uintptr_t addr, uintptr_t last, size_t page);
+
+bool safecopy_repair(int sig, void *context)
+{
+	static const struct {
+		uintptr_t begin, limit, end;
+	} site[] = {
+#define X(name) { (uintptr_t)name, (uintptr_t)name##_limit, (uintptr_t)name##_end },
+		ROUTINES(X)
+#undef X
+	};
+	greg_t *reg = ((ucontext_t *)context)->uc_mcontext.gregs;
+	uintptr_t pc = (uintptr_t)reg[REG_RIP];
+
+	for (size_t i = 0; i < sizeof(site) / sizeof(site[0]); i++) {
+		if (pc < site[i].begin || pc >= site[i].limit)
+			continue;
+		reg[REG_RIP] = (greg_t)site[i].end;
+		reg[REG_RDX] = sig;
+		return true;
+	}
+	return false;
+}
+
+#else
+
+#define HAVE_FIXUP 0
+
+bool safecopy_repair(int sig, void *context)
+{
+	(void)sig;
+	(void)context;
+	return false;
+}
+
+#endif
+
+enum safecopy_path safecopy_path(void)
+{
+	const uint64_t ours = 1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1);
+	uint64_t mask = ours;
+	int saved = errno;
+
+	if (HAVE_FIXUP && sigchain_installed()) {
+		syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &mask, sizeof(mask));
+		errno = saved;
+		if (!(mask & ours))
+			return SAFECOPY_FIXUP;
+	}
+	return mm_have(MM_PROCESS_VM) ? SAFECOPY_PROCESS_VM : SAFECOPY_NONE;
+}
+
+static void report(struct safecopy_fault *fault, uintptr_t addr, int sig)
+{
+	if (!fault)
+		return;
+	fault->addr = addr;
+	fault->sig = sig;
+}
+
+/* At most 3 pieces to the first multiple of 8, the whole words, 3 pieces after them. */
+#define PIECES 7
+
+/* Cuts [addr, addr + n) into naturally aligned pieces in ascending order, as the header says; returns how many. */
+static unsigned cut(uintptr_t addr, size_t n, struct iovec *piece)
+{
+	unsigned count = 0;
+	size_t step;
+
+	while (n) {
+		if (!(addr & 7) && n >= 8) {
+			/* The last word by itself, after the others, when the range ends with it. */
+			step = n & ~(size_t)7;
+			if (step == n && n > 8)
+				step -= 8;
+		} else {
+			step = addr & 7 ? addr & -addr : 4;
+			while (step > n)
+				step >>= 1;
+		}
+		piece[count++] = (struct iovec){ (void *)addr, step };
+		addr += step;
+		n -= step;
+	}
+	return count;
+}
+
+static size_t by_process_vm(long number, const void *private, const void *user, size_t n)
+{
+	struct iovec local = { (void *)(uintptr_t)private, n }, piece[PIECES];
+	unsigned count = cut((uintptr_t)user, n, piece);
+	int saved = errno;
+	long r = syscall(number, getpid(), &local, 1ul, piece, (unsigned long)count, 0ul);
+
+	errno = saved;
+	return r > 0 ? (size_t)r : 0;
+}
+
+/* One call moves at most 2 GiB less a page. A step ends at a multiple of 8, so that no word is cut by it. */
+static size_t process_vm_copy(long number, const char *private, const char *user, size_t n)
+{
+	const size_t most = 1ul << 30;
+	size_t done = 0, step, r;
+
+	while (done < n) {
+		step = most - ((uintptr_t)(user + done + most) & 7);
+		step = n - done < step ? n - done : step;
+		r = by_process_vm(number, private + done, user + done, step);
+		done += r;
+		if (r < step)
+			break;
+	}
+	return done;
+}
+
+size_t safecopy_to_user(enum safecopy_path path, void *dst, const void *src, size_t n, struct safecopy_fault *fault)
+{
+	size_t done = 0;
+	int sig = 0;
+
+#if HAVE_FIXUP
+	if (__builtin_expect(path == SAFECOPY_FIXUP, 1)) {
+		struct outcome o = safecopy_asm_to_user(dst, src, n);
+
+		if (__builtin_expect(!o.value, 1))
+			return n;
+		done = n - o.value;
+		sig = (int)o.sig;
+	} else
+#endif
+	if (path != SAFECOPY_NONE)
+		done = process_vm_copy(SYS_process_vm_writev, src, dst, n);
+	if (done < n)
+		report(fault, (uintptr_t)dst + done, sig);
+	return done;
+}
+
+size_t safecopy_from_user(enum safecopy_path path, void *dst, const void *src, size_t n, struct safecopy_fault *fault)
+{
+	size_t done = 0;
+	int sig = 0;
+
+#if HAVE_FIXUP
+	if (__builtin_expect(path == SAFECOPY_FIXUP, 1)) {
+		struct outcome o = safecopy_asm_from_user(dst, src, n);
+
+		if (__builtin_expect(!o.value, 1))
+			return n;
+		done = n - o.value;
+		sig = (int)o.sig;
+	} else
+#endif
+	if (path != SAFECOPY_NONE)
+		done = process_vm_copy(SYS_process_vm_readv, dst, src, n);
+	if (done < n)
+		report(fault, (uintptr_t)src + done, sig);
+	return done;
+}
+
+#if HAVE_FIXUP
+
+int safecopy_cmp_swap(enum safecopy_path path, uint64_t *ptr, uint64_t compare, uint64_t swap, uint64_t *orig,
+	struct safecopy_fault *fault)
+{
+	struct outcome o;
+
+	if ((uintptr_t)ptr & 7)
+		return -EINVAL;
+	if (path != SAFECOPY_FIXUP)
+		return -EAGAIN;
+	o = safecopy_asm_cmp_swap(ptr, compare, swap);
+	if (o.sig) {
+		report(fault, (uintptr_t)ptr, (int)o.sig);
+		return -EFAULT;
+	}
+	*orig = o.value;
+	return 0;
+}
+
+int safecopy_fetch_add(enum safecopy_path path, uint64_t *ptr, uint64_t add, uint64_t *orig,
+	struct safecopy_fault *fault)
+{
+	struct outcome o;
+
+	if ((uintptr_t)ptr & 7)
+		return -EINVAL;
+	if (path != SAFECOPY_FIXUP)
+		return -EAGAIN;
+	o = safecopy_asm_fetch_add(ptr, add);
+	if (o.sig) {
+		report(fault, (uintptr_t)ptr, (int)o.sig);
+		return -EFAULT;
+	}
+	*orig = o.value;
+	return 0;
+}
+
+int safecopy_touch(const void *addr, size_t len, int write, struct safecopy_fault *fault)
+{
+	uintptr_t from = (uintptr_t)addr;
+	struct outcome o;
+
+	if (!len)
+		return 0;
+	o = write ? safecopy_asm_touch_write(from, from + len - 1, page_size()) :
+		    safecopy_asm_touch_read(from, from + len - 1, page_size());
+	if (!o.sig)
+		return 0;
+	report(fault, o.value, (int)o.sig);
+	return -EFAULT;
+}
+
+#else
+
+int safecopy_cmp_swap(enum safecopy_path path, uint64_t *ptr, uint64_t compare, uint64_t swap, uint64_t *orig,
+	struct safecopy_fault *fault)
+{
+	return -EOPNOTSUPP;
+}
+
+int safecopy_fetch_add(enum safecopy_path path, uint64_t *ptr, uint64_t add, uint64_t *orig,
+	struct safecopy_fault *fault)
+{
+	return -EOPNOTSUPP;
+}
+
+int safecopy_touch(const void *addr, size_t len, int write, struct safecopy_fault *fault)
+{
+	return -EOPNOTSUPP;
+}
+
+#endif
