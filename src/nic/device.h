@@ -29,7 +29,7 @@ struct nic_context {
 	struct nic *nic;
 	struct nic_event_queue async; /* async.fd is the context's async_fd */
 	uint64_t generation;
-	_Atomic int objects; /* PDs, CQs, channels, QPs, MRs alive; close refuses with -EBUSY while any is */
+	_Atomic int objects; /* PDs, CQs, channels, QPs, MRs alive */
 };
 
 /* The name this process's device has: UNPIN_DEVICE, or "unpin0". Letters, digits, '_', '-', at most 31; anything else
@@ -38,8 +38,11 @@ const char *nic_device_name(void);
 
 /* 0; -EMFILE, -ENOMEM, -EADDRINUSE (no free slot), ... with the cause logged. */
 int nic_context_open(struct nic_context **out);
-/* -EBUSY while objects are alive. An inherited context in a forked child is only forgotten. */
-int nic_context_close(struct nic_context *ctx);
+/*
+ * As ibv_close_device(3): objects still alive are not freed, but their resources are given back, as the kernel does when the last
+ * descriptor goes: queue pairs stop, regions are unpinned. An inherited context in a forked child is only forgotten.
+ */
+void nic_context_close(struct nic_context *ctx);
 /* -EIO when the context is inherited from a parent process, else 0. */
 int nic_context_check(const struct nic_context *ctx);
 

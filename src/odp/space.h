@@ -91,6 +91,7 @@ struct odp_waiter {
 	void *fault; /* the room's */
 	uintptr_t addr; /* what is waited for */
 	uint32_t forced; /* rounds lost against invalidations */
+	void *owner;     /* the caller's */
 };
 
 /* true: ready() has not been called and will not be. false: it was or is being called. */

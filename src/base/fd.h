@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Descriptors of a library inside somebody's program: close-on-exec, and out of the low numbers that applications use by
+ * value (select, dup2 onto 0..2, "close everything below N").
+ */
+#ifndef UNPIN_BASE_FD_H
+#define UNPIN_BASE_FD_H
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#define FD_HIGH 512
+
+/* Moves a descriptor to FD_HIGH or above, close-on-exec; when the process's limit is lower, the low one is kept. Passes
+ * a negative fd through with errno kept. */
+static inline int fd_move_high(int fd)
+{
+	int high;
+
+	if (fd < 0 || fd >= FD_HIGH)
+		return fd;
+	high = fcntl(fd, F_DUPFD_CLOEXEC, FD_HIGH);
+	if (high < 0)
+		return fd;
+	close(fd);
+	return high;
+}
+
+#endif

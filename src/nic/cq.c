@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "nic/cq.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mm/generation.h"
+#include "nic/nic.h"
+
+/* A poller that always finds something still has to drive progress now and then. */
+#define POLLS_BETWEEN_PROGRESS 64
+
+/* --- channels ------------------------------------------------------------------------------------------------------ */
+
+int nic_channel_create(struct nic_context *ctx, struct nic_channel **out)
+{
+	struct nic_channel *ch;
+	int err = nic_context_check(ctx);
+
+	if (err)
+		return err;
+	ch = calloc(1, sizeof(*ch));
+	if (!ch)
+		return -ENOMEM;
+	ch->ctx = ctx;
+	err = nic_event_queue_init(&ch->queue);
+	if (err) {
+		free(ch);
+		return err;
+	}
+	atomic_fetch_add(&ctx->objects, 1);
+	*out = ch;
+	return 0;
+}
+
+int nic_channel_destroy(struct nic_channel *ch)
+{
+	if (atomic_load(&ch->users))
+		return -EBUSY;
+	nic_event_queue_fini(&ch->queue);
+	atomic_fetch_sub(&ch->ctx->objects, 1);
+	free(ch);
+	return 0;
+}
+
+int nic_channel_get_event(struct nic_channel *ch, void **cookie)
+{
+	int err = nic_context_check(ch->ctx);
+
+	if (err)
+		return err;
+	return nic_event_get(&ch->queue, cookie, NULL, NULL);
+}
+
+void nic_cq_ack_events(struct nic_cq *cq, unsigned n)
+{
+	if (cq->channel)
+		nic_event_ack(&cq->channel->queue, &cq->comp_source, n);
+}
+
+/* --- life ---------------------------------------------------------------------------------------------------------- */
+
+static uint32_t power_of_two_at_least(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p <<= 1;
+	return p;
+}
+
+int nic_cq_create(struct nic_context *ctx, int cqe, struct nic_channel *ch, void *cookie, struct nic_cq **out, int *actual)
+{
+	struct nic_cq *cq;
+	int err = nic_context_check(ctx);
+
+	if (err)
+		return err;
+	if (cqe < 1 || cqe > NIC_MAX_CQE)
+		return -EINVAL;
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return -ENOMEM;
+	cq->size = power_of_two_at_least((uint32_t)cqe);
+	cq->capacity = (uint32_t)cqe;
+	cq->ring = calloc(cq->size, sizeof(*cq->ring));
+	if (!cq->ring) {
+		free(cq);
+		return -ENOMEM;
+	}
+	cq->ctx = ctx;
+	cq->channel = ch;
+	pthread_mutex_init(&cq->lock, NULL);
+	cq->comp_source.cookie = cookie;
+	cq->comp_event.source = &cq->comp_source;
+	list_init(&cq->comp_event.node);
+	cq->async_source.cookie = cookie;
+	cq->async_event.source = &cq->async_source;
+	cq->async_event.type = IBV_EVENT_CQ_ERR;
+	list_init(&cq->async_event.node);
+	if (ch)
+		atomic_fetch_add(&ch->users, 1);
+	atomic_fetch_add(&ctx->objects, 1);
+	atomic_fetch_add_explicit(&ctx->nic->seg->cqs, 1, memory_order_relaxed);
+	*actual = cqe;
+	*out = cq;
+	return 0;
+}
+
+int nic_cq_resize(struct nic_cq *cq, int cqe, int *actual)
+{
+	struct nic_cqe *ring, *old;
+	uint32_t size, head, n;
+
+	if (cqe < 1 || cqe > NIC_MAX_CQE)
+		return -EINVAL;
+	size = power_of_two_at_least((uint32_t)cqe);
+	ring = calloc(size, sizeof(*ring));
+	if (!ring)
+		return -ENOMEM;
+	pthread_mutex_lock(&cq->lock);
+	head = atomic_load(&cq->head);
+	n = atomic_load(&cq->tail) - head;
+	if (n > (uint32_t)cqe) {
+		pthread_mutex_unlock(&cq->lock);
+		free(ring);
+		return -EINVAL;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		ring[(head + i) & (size - 1)] = cq->ring[(head + i) & (cq->size - 1)];
+	old = cq->ring;
+	cq->ring = ring;
+	cq->size = size;
+	cq->capacity = (uint32_t)cqe;
+	pthread_mutex_unlock(&cq->lock);
+	free(old);
+	*actual = cqe;
+	return 0;
+}
+
+int nic_cq_destroy(struct nic_cq *cq)
+{
+	struct nic_context *ctx = cq->ctx;
+
+	if (nic_context_check(ctx))
+		return 0; /* inherited: forgotten, memory is left */
+	if (atomic_load(&cq->users))
+		return -EBUSY;
+	if (cq->channel) {
+		nic_event_retire(&cq->channel->queue, &cq->comp_source, &cq->comp_event, 1);
+		atomic_fetch_sub(&cq->channel->users, 1);
+	}
+	nic_event_retire(&ctx->async, &cq->async_source, &cq->async_event, 1);
+	atomic_fetch_sub_explicit(&ctx->nic->seg->cqs, 1, memory_order_relaxed);
+	atomic_fetch_sub(&ctx->objects, 1);
+	pthread_mutex_destroy(&cq->lock);
+	free(cq->ring);
+	free(cq);
+	return 0;
+}
+
+/* --- the data path ------------------------------------------------------------------------------------------------- */
+
+static void raise_comp_event(struct nic_cq *cq, bool solicited)
+{
+	if (cq->armed == NIC_CQ_ANY || (cq->armed == NIC_CQ_SOLICITED && solicited)) {
+		cq->armed = NIC_CQ_QUIET;
+		if (cq->channel)
+			nic_event_post(&cq->channel->queue, &cq->comp_event);
+	}
+}
+
+bool nic_cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct ib_wc *wc)
+{
+	struct nic_cqe *e;
+	uint32_t tail;
+	bool first;
+
+	pthread_mutex_lock(&cq->lock);
+	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	if (tail - atomic_load_explicit(&cq->head, memory_order_relaxed) >= cq->capacity || cq->overrun) {
+		first = !cq->overrun;
+		cq->overrun = true;
+		pthread_mutex_unlock(&cq->lock);
+		if (first)
+			nic_event_post(&cq->ctx->async, &cq->async_event);
+		return false;
+	}
+	e = &cq->ring[tail & (cq->size - 1)];
+	e->wc.wr_id = wc->wr_id;
+	e->wc.status = wc->status;
+	e->wc.opcode = wc->opcode;
+	e->wc.vendor_err = wc->status == IBV_WC_SUCCESS ? 0 : (uint32_t)wc->status;
+	e->wc.byte_len = wc->byte_len;
+	e->wc.imm_data = wc->imm;
+	e->wc.qp_num = qp->num;
+	e->wc.src_qp = qp->ib.attr.dest_qpn;
+	e->wc.wc_flags = wc->wc_flags;
+	e->wc.pkey_index = 0;
+	e->wc.slid = 0;
+	e->wc.sl = 0;
+	e->wc.dlid_path_bits = 0;
+	e->qp = qp;
+	e->index = wc->index;
+	e->recv = wc->recv;
+	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
+	raise_comp_event(cq, wc->solicited || wc->status != IBV_WC_SUCCESS);
+	pthread_mutex_unlock(&cq->lock);
+	return true;
+}
+
+/* What a poller was told about is free again, and with it everything posted before. */
+static void give_back(const struct nic_cqe *e)
+{
+	_Atomic uint32_t *freed = e->recv ? &e->qp->rq.freed : &e->qp->sq.freed;
+
+	atomic_store_explicit(freed, e->index + 1, memory_order_release);
+}
+
+static int take(struct nic_cq *cq, int n, struct ibv_wc *wc)
+{
+	uint32_t head;
+	int got = 0;
+
+	if (atomic_load_explicit(&cq->head, memory_order_relaxed) == atomic_load_explicit(&cq->tail, memory_order_acquire))
+		return 0;
+	pthread_mutex_lock(&cq->lock);
+	head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	while (got < n && head != atomic_load_explicit(&cq->tail, memory_order_relaxed)) {
+		const struct nic_cqe *e = &cq->ring[head++ & (cq->size - 1)];
+
+		wc[got++] = e->wc;
+		give_back(e);
+	}
+	atomic_store_explicit(&cq->head, head, memory_order_release);
+	pthread_mutex_unlock(&cq->lock);
+	return got;
+}
+
+int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
+{
+	struct nic *nic = cq->ctx->nic;
+	struct nic_burst burst = { 0 };
+	int got;
+
+	if (generation_now() != cq->ctx->generation)
+		return -EIO;
+	if (n <= 0)
+		return n ? -EINVAL : 0;
+	got = take(cq, n, wc);
+	if (got) {
+		unsigned polls = atomic_load_explicit(&cq->polls, memory_order_relaxed) + (unsigned)got;
+
+		if (polls >= POLLS_BETWEEN_PROGRESS) {
+			polls = 0;
+			nic_progress(nic, &burst);
+		}
+		atomic_store_explicit(&cq->polls, polls, memory_order_relaxed);
+		return got;
+	}
+	if (cq->overrun)
+		return -EOVERFLOW;
+	nic_engine_polled(nic);
+	if (nic_progress(nic, &burst))
+		got = take(cq, n, wc);
+	return got;
+}
+
+int nic_cq_req_notify(struct nic_cq *cq, bool solicited_only)
+{
+	if (nic_context_check(cq->ctx))
+		return -EIO;
+	pthread_mutex_lock(&cq->lock);
+	/* A request for any completion stands over one for solicited ones (IBTA 11.4.2.2). */
+	if (!solicited_only)
+		cq->armed = NIC_CQ_ANY;
+	else if (cq->armed == NIC_CQ_QUIET)
+		cq->armed = NIC_CQ_SOLICITED;
+	pthread_mutex_unlock(&cq->lock);
+	nic_engine_sleeping(cq->ctx->nic);
+	return 0;
+}
+
+void nic_cq_purge(struct nic_cq *cq, struct nic_qp *qp)
+{
+	uint32_t head, tail, to;
+
+	pthread_mutex_lock(&cq->lock);
+	head = to = atomic_load(&cq->head);
+	tail = atomic_load(&cq->tail);
+	for (uint32_t i = head; i != tail; i++) {
+		struct nic_cqe *e = &cq->ring[i & (cq->size - 1)];
+
+		if (e->qp != qp)
+			cq->ring[to++ & (cq->size - 1)] = *e;
+	}
+	atomic_store(&cq->tail, to);
+	pthread_mutex_unlock(&cq->lock);
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* The device of the process, its contexts and protection domains. */
+#include "nic/device.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "mm/generation.h"
+#include "mm/interpose.h"
+#include "mm/sigchain.h"
+#include "nic/nic.h"
+
+#define DRIVER_THREADS 2
+#define NAME_MAX_LEN   31
+
+/* The one device of this process. registry_lock guards the pointer and its refs; it is never taken on the data path. */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct nic *_Atomic the_nic;
+
+/* --- name ---------------------------------------------------------------------------------------------------------- */
+
+static bool name_ok(const char *name)
+{
+	size_t n = strlen(name);
+
+	if (n < 1 || n > NAME_MAX_LEN)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!isalnum((unsigned char)name[i]) && name[i] != '_' && name[i] != '-')
+			return false;
+	return true;
+}
+
+static char device_name[NAME_MAX_LEN + 1];
+
+static void read_name(void)
+{
+	const char *want = getenv("UNPIN_DEVICE");
+
+	if (want && *want && !name_ok(want)) {
+		log_warn("UNPIN_DEVICE must be 1 to %d letters, digits, '_' or '-'; using " NIC_NAME_DEFAULT, NAME_MAX_LEN);
+		want = NULL;
+	}
+	strcpy(device_name, want && *want ? want : NIC_NAME_DEFAULT);
+}
+
+const char *nic_device_name(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, read_name);
+	return device_name;
+}
+
+/* --- fork ---------------------------------------------------------------------------------------------------------- */
+
+static void after_fork_in_parent(void)
+{
+	struct nic *nic = atomic_load(&the_nic);
+
+	if (nic && nic->generation == generation_now())
+		odp_space_forked(nic->odp);
+}
+
+/* Inherited state is dropped without locks: other threads may have held any of them. */
+static void after_fork_in_child(void)
+{
+	struct nic *nic = atomic_exchange(&the_nic, NULL);
+
+	interpose_observe(NULL);
+	pthread_mutex_init(&registry_lock, NULL);
+	if (nic) {
+		wire_abandon(nic->wire);
+		odp_space_abandon(nic->odp);
+	}
+}
+
+static void register_fork_handlers(void)
+{
+	pthread_atfork(NULL, after_fork_in_parent, after_fork_in_child);
+}
+
+/* --- the device ---------------------------------------------------------------------------------------------------- */
+
+static void address_space_changed(enum mm_change what, uintptr_t addr, size_t len)
+{
+	struct nic *nic = atomic_load_explicit(&the_nic, memory_order_acquire);
+
+	(void)what;
+	if (nic && nic->generation == generation_now())
+		odp_space_invalidate(nic->odp, addr, len, ODP_NOTIFIER);
+}
+
+static void init_locks_and_lists(struct nic *nic)
+{
+	pthread_mutex_init(&nic->lock, NULL);
+	pthread_mutex_init(&nic->runq_lock, NULL);
+	pthread_mutex_init(&nic->timer_lock, NULL);
+	pthread_mutex_init(&nic->rx_pool_lock, NULL);
+	list_init(&nic->runq);
+	list_init(&nic->engine_runq);
+	list_init(&nic->timers);
+	list_init(&nic->rx_pool);
+	atomic_store(&nic->earliest, UINT64_MAX);
+	nic_keys_init(nic);
+	nic_qps_init(nic);
+}
+
+static int open_space(struct nic *nic)
+{
+	const struct odp_cfg cfg = {
+		.driver_threads = DRIVER_THREADS,
+		.totals = &nic->seg->odp,
+		.step_ns = nic->seg->step_ns,
+		.table_bytes = &nic->seg->odp_table_bytes,
+		.leaves = &nic->seg->odp_leaves,
+	};
+
+	return odp_space_open(&cfg, &nic->odp);
+}
+
+static int open_wire(struct nic *nic)
+{
+	const struct wire_cfg cfg = {
+		.device = nic_device_name(),
+		.ops = &nic_wire_ops,
+		.ctx = nic,
+		.counters = &nic->seg->dev,
+	};
+
+	return wire_open(&cfg, &nic->wire);
+}
+
+static void nic_free(struct nic *nic)
+{
+	struct list *node;
+
+	nic_qps_fini(nic);
+	nic_keys_fini(nic);
+	while ((node = list_pop(&nic->rx_pool)))
+		free(container_of(node, struct wire_rx, node));
+	free(nic);
+}
+
+static int nic_make(struct nic **out)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct nic *nic = calloc(1, sizeof(*nic));
+	int err;
+
+	if (!nic)
+		return -ENOMEM;
+	pthread_once(&once, register_fork_handlers);
+	init_locks_and_lists(nic);
+	err = generation_begin();
+	if (!err)
+		err = sigchain_install();
+	if (err)
+		goto free;
+	nic->generation = generation_now();
+	err = nic_segment_create(nic);
+	if (err)
+		goto free;
+	err = open_space(nic);
+	if (err)
+		goto segment;
+	err = open_wire(nic);
+	if (err)
+		goto space;
+	err = nic_engine_start(nic);
+	if (err)
+		goto wire;
+	*out = nic;
+	return 0;
+wire:
+	wire_close(nic->wire);
+space:
+	odp_space_close(nic->odp);
+segment:
+	nic_segment_destroy(nic);
+free:
+	nic_free(nic);
+	log_warn("cannot open %s: %s", nic_device_name(), strerror(-err));
+	return err;
+}
+
+static void nic_unmake(struct nic *nic)
+{
+	nic_engine_stop(nic);
+	wire_close(nic->wire);
+	odp_space_close(nic->odp);
+	nic_segment_destroy(nic);
+	nic_free(nic);
+}
+
+/* A child made by a raw clone ran no handler: the generation tells. */
+static void drop_inherited(void)
+{
+	struct nic *nic = atomic_load(&the_nic);
+
+	if (nic && nic->generation != generation_now())
+		after_fork_in_child();
+}
+
+static int nic_get(struct nic **out)
+{
+	struct nic *nic;
+	int err = 0;
+
+	drop_inherited();
+	pthread_mutex_lock(&registry_lock);
+	nic = atomic_load(&the_nic);
+	if (!nic) {
+		err = nic_make(&nic);
+		if (!err) {
+			atomic_store(&the_nic, nic);
+			interpose_observe(address_space_changed);
+		}
+	}
+	if (!err)
+		nic->refs++;
+	pthread_mutex_unlock(&registry_lock);
+	*out = nic;
+	return err;
+}
+
+static void nic_put(struct nic *nic)
+{
+	bool last;
+
+	pthread_mutex_lock(&registry_lock);
+	last = --nic->refs == 0;
+	if (last) {
+		interpose_observe(NULL);
+		atomic_store(&the_nic, NULL);
+		nic_unmake(nic);
+	}
+	pthread_mutex_unlock(&registry_lock);
+}
+
+/* --- contexts ------------------------------------------------------------------------------------------------------ */
+
+int nic_context_open(struct nic_context **out)
+{
+	struct nic_context *ctx = calloc(1, sizeof(*ctx));
+	int err;
+
+	if (!ctx)
+		return -ENOMEM;
+	err = nic_event_queue_init(&ctx->async);
+	if (err)
+		goto free;
+	err = nic_get(&ctx->nic);
+	if (err)
+		goto queue;
+	ctx->generation = ctx->nic->generation;
+	*out = ctx;
+	return 0;
+queue:
+	nic_event_queue_fini(&ctx->async);
+free:
+	free(ctx);
+	return err;
+}
+
+int nic_context_check(const struct nic_context *ctx)
+{
+	return generation_now() == ctx->generation ? 0 : -EIO;
+}
+
+static void discard_objects(struct nic_context *ctx)
+{
+	struct nic *nic = ctx->nic;
+
+	for (uint32_t i = 0; i < nic->qp_rows; i++) {
+		struct nic_qp *qp = atomic_load(&nic->qp[i]);
+
+		if (qp && qp->ctx == ctx && qp->live)
+			nic_qp_discard(qp);
+	}
+	for (uint32_t i = 0; i < nic->mr_rows; i++) {
+		struct nic_mr *mr = atomic_load(&nic->mr[i]);
+		struct nic_pd *pd = mr ? atomic_load(&mr->pd) : NULL;
+
+		if (pd && pd->ctx == ctx)
+			nic_mr_destroy(mr);
+	}
+}
+
+void nic_context_close(struct nic_context *ctx)
+{
+	bool left;
+
+	if (nic_context_check(ctx))
+		return;
+	if (atomic_load(&ctx->objects))
+		discard_objects(ctx);
+	left = atomic_load(&ctx->objects);
+	nic_put(ctx->nic);
+	/* What is left (PDs, CQs, channels) points here: then the structure stays, as the objects do. */
+	if (left)
+		return;
+	nic_event_queue_fini(&ctx->async);
+	free(ctx);
+}
+
+/* --- protection domains -------------------------------------------------------------------------------------------- */
+
+int nic_pd_create(struct nic_context *ctx, struct nic_pd **out)
+{
+	static _Atomic uint32_t handles;
+	struct nic_pd *pd;
+	int err = nic_context_check(ctx);
+
+	if (err)
+		return err;
+	pd = calloc(1, sizeof(*pd));
+	if (!pd)
+		return -ENOMEM;
+	pd->ctx = ctx;
+	pd->handle = atomic_fetch_add(&handles, 1) + 1;
+	atomic_fetch_add(&ctx->objects, 1);
+	atomic_fetch_add_explicit(&ctx->nic->seg->pds, 1, memory_order_relaxed);
+	*out = pd;
+	return 0;
+}
+
+int nic_pd_destroy(struct nic_pd *pd)
+{
+	if (nic_context_check(pd->ctx))
+		return 0; /* inherited: forgotten, memory is left */
+	if (atomic_load(&pd->users))
+		return -EBUSY;
+	atomic_fetch_sub_explicit(&pd->ctx->nic->seg->pds, 1, memory_order_relaxed);
+	atomic_fetch_sub(&pd->ctx->objects, 1);
+	free(pd);
+	return 0;
+}

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Progress: driven by whoever polls; the engine thread covers who does not.
+ *
+ *   POLLED  an application thread polls: peers do not wake us; the engine only keeps a 1 ms backstop tick
+ *   ARMED   nobody polls: the engine sleeps until a peer, a fault, credit or a timer wakes it
+ *
+ * The engine alone moves between the two. It turns to POLLED when it finds that polls came up empty again and again since it last
+ * looked, and to ARMED by a tick that saw none (the wire stores ARMED, fences and rechecks every ring; then the run queue
+ * is rechecked here). An application that asks to be notified resets the count, so one that sleeps on events is never
+ * taken for a poller.
+ *
+ * Run queue: queue pairs with something to do. Whoever makes progress takes from it; nic_qp_schedule() adds and, when ARMED,
+ * wakes. Its length and the armed state are sequentially consistent: one side always sees the other.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "mm/facility.h"
+#include "nic/nic.h"
+
+#define BURST          32              /* packets taken from the wire per round */
+#define RUNS           64              /* queue pairs run per round */
+#define TICK_NS        NSEC_PER_MSEC   /* backstop while POLLED */
+#define SWEEP_NS       (250 * NSEC_PER_MSEC)
+#define POLLER_AT      16              /* empty polls between two looks that make a poller */
+#define RX_POOL_MAX    1024            /* free packet buffers kept */
+#define RX_PER_QP      (4 * NIC_QP_WINDOW) /* packets one queue pair may hold back: a decent peer never has that many out */
+#define SLICE_NS       (100 * NSEC_PER_USEC) /* scheduling slice asked for: woken soon, gone soon */
+
+/* --- the run queue ------------------------------------------------------------------------------------------------- */
+
+static void runq_add(struct nic_qp *qp, struct list *queue, _Atomic uint32_t *len)
+{
+	struct nic *nic = qp->nic;
+
+	pthread_mutex_lock(&nic->runq_lock);
+	if (!qp->queued) {
+		qp->queued = true;
+		list_add_tail(queue, &qp->runq);
+		atomic_fetch_add(len, 1);
+	}
+	pthread_mutex_unlock(&nic->runq_lock);
+}
+
+void nic_engine_wake(struct nic *nic)
+{
+	wire_kick(nic->wire);
+}
+
+void nic_qp_schedule(struct nic_qp *qp)
+{
+	runq_add(qp, &qp->nic->runq, &qp->nic->runq_len);
+	if (wire_armed(qp->nic->wire))
+		nic_engine_wake(qp->nic);
+}
+
+void nic_qp_schedule_engine(struct nic_qp *qp)
+{
+	runq_add(qp, &qp->nic->engine_runq, &qp->nic->engine_len);
+	nic_engine_wake(qp->nic);
+}
+
+static struct nic_qp *runq_take(struct nic *nic, struct list *queue, _Atomic uint32_t *len)
+{
+	struct nic_qp *qp = NULL;
+	struct list *node;
+
+	pthread_mutex_lock(&nic->runq_lock);
+	node = list_pop(queue);
+	if (node) {
+		qp = container_of(node, struct nic_qp, runq);
+		qp->queued = false;
+		atomic_fetch_sub(len, 1);
+	}
+	pthread_mutex_unlock(&nic->runq_lock);
+	return qp;
+}
+
+static bool runq_run(struct nic *nic, struct list *queue, _Atomic uint32_t *len, struct nic_burst *b)
+{
+	struct nic_qp *qp;
+	int n = 0;
+
+	while (n < RUNS && atomic_load(len) && (qp = runq_take(nic, queue, len))) {
+		nic_qp_run(qp, b);
+		n++;
+	}
+	return n > 0;
+}
+
+/* --- packets ------------------------------------------------------------------------------------------------------- */
+
+struct wire_rx *nic_rx_get(struct nic *nic)
+{
+	struct list *node;
+
+	pthread_mutex_lock(&nic->rx_pool_lock);
+	node = list_pop(&nic->rx_pool);
+	if (node)
+		nic->rx_pool_len--;
+	pthread_mutex_unlock(&nic->rx_pool_lock);
+	return node ? container_of(node, struct wire_rx, node) : malloc(sizeof(struct wire_rx));
+}
+
+void nic_rx_put(struct nic *nic, struct wire_rx *rx)
+{
+	pthread_mutex_lock(&nic->rx_pool_lock);
+	if (nic->rx_pool_len < RX_POOL_MAX) {
+		list_init(&rx->node);
+		list_add_head(&nic->rx_pool, &rx->node);
+		nic->rx_pool_len++;
+		rx = NULL;
+	}
+	pthread_mutex_unlock(&nic->rx_pool_lock);
+	free(rx);
+}
+
+static struct wire_rx *on_get(void *ctx)
+{
+	return nic_rx_get(ctx);
+}
+
+/* Queues the packet with its queue pair. false: there is none, or it holds back too many. */
+static bool enqueue(struct nic *nic, struct wire_rx *rx, enum ib_lane l)
+{
+	struct nic_qp *qp = nic_qp_lookup(nic, rx->dest_qpn);
+	bool ok;
+
+	if (!qp)
+		return false;
+	pthread_mutex_lock(&qp->rx_lock);
+	ok = qp->live && qp->rx_count < RX_PER_QP;
+	if (ok) {
+		list_init(&rx->node);
+		list_add_tail(&qp->lane[l].rxq, &rx->node);
+		qp->rx_count++;
+	}
+	pthread_mutex_unlock(&qp->rx_lock);
+	/* No waking: whoever takes packets from the wire runs the queue next. */
+	if (ok)
+		runq_add(qp, &nic->runq, &nic->runq_len);
+	return ok;
+}
+
+static void on_put(void *ctx, struct wire_rx *rx)
+{
+	struct nic *nic = ctx;
+	struct ib_packet pkt;
+	bool malformed;
+
+	if (!rx->hdrlen) {
+		nic_rx_put(nic, rx);
+		return;
+	}
+	malformed = ib_packet_decode(&pkt, rx->hdr, rx->hdrlen) || pkt.dest_qpn != rx->dest_qpn;
+	if (!malformed && enqueue(nic, rx, ib_lane_of(pkt.opcode)))
+		return;
+	counter_add(&nic->seg->dev.rx_dropped, 1);
+	if (!malformed && ib_lane_of(pkt.opcode) == IB_RESPONDER)
+		wire_notify_dropped(nic->wire, rx->src_slot, rx->src_qpn);
+	wire_release(nic->wire, rx);
+	nic_rx_put(nic, rx);
+}
+
+/* Every live queue pair that talks to the slot (or only number qpn) learns of a loss or a death. */
+static void tell_peers(struct nic *nic, uint32_t slot, uint32_t qpn, bool dead)
+{
+	for (uint32_t i = 0; i < NIC_QP_ROWS; i++) {
+		struct nic_qp *qp = atomic_load(&nic->qp[i]);
+
+		if (!qp || atomic_load(&qp->peer_slot) != slot || (qpn && qp->num != qpn))
+			continue;
+		atomic_store(dead ? &qp->peer_dead : &qp->peer_lost, true);
+		nic_qp_schedule(qp);
+	}
+}
+
+static void on_dropped(void *ctx, uint32_t peer_slot, uint32_t qpn)
+{
+	tell_peers(ctx, peer_slot, qpn, false);
+}
+
+static void on_gone(void *ctx, uint32_t peer_slot, bool dead)
+{
+	log_debug("peer in slot %u %s", peer_slot, dead ? "died" : "closed its device");
+	tell_peers(ctx, peer_slot, 0, dead);
+}
+
+static void on_credit(void *ctx, struct wire_flow *flow)
+{
+	struct nic_qp *qp = flow->owner;
+
+	(void)ctx;
+	atomic_store(&qp->lane[flow == &qp->flow[0] ? IB_REQUESTER : IB_RESPONDER].blocked, false);
+	nic_qp_schedule(qp);
+}
+
+const struct wire_ops nic_wire_ops = {
+	.get = on_get,
+	.put = on_put,
+	.dropped = on_dropped,
+	.credit = on_credit,
+	.gone = on_gone,
+};
+
+/* --- timers -------------------------------------------------------------------------------------------------------- */
+
+void nic_timer_set(struct nic_qp *qp, uint64_t deadline)
+{
+	struct nic *nic = qp->nic;
+
+	if (atomic_load_explicit(&qp->deadline, memory_order_relaxed) == deadline)
+		return;
+	pthread_mutex_lock(&nic->timer_lock);
+	list_del(&qp->timer);
+	atomic_store(&qp->deadline, deadline);
+	if (deadline != UINT64_MAX) {
+		list_add_tail(&nic->timers, &qp->timer);
+		if (deadline < atomic_load(&nic->earliest))
+			atomic_store(&nic->earliest, deadline);
+	}
+	pthread_mutex_unlock(&nic->timer_lock);
+	if (deadline < atomic_load(&nic->engine_until))
+		nic_engine_wake(nic);
+}
+
+/* Puts what is due on the run queue; the run then ticks the transport and sets the next deadline. */
+static void timers_expire(struct nic *nic, uint64_t now)
+{
+	uint64_t earliest = UINT64_MAX;
+
+	pthread_mutex_lock(&nic->timer_lock);
+	list_for_each_safe(node, &nic->timers) {
+		struct nic_qp *qp = container_of(node, struct nic_qp, timer);
+		uint64_t deadline = atomic_load(&qp->deadline);
+
+		if (deadline <= now) {
+			list_del(&qp->timer);
+			atomic_store(&qp->deadline, UINT64_MAX);
+			runq_add(qp, &nic->runq, &nic->runq_len);
+		} else if (deadline < earliest) {
+			earliest = deadline;
+		}
+	}
+	atomic_store(&nic->earliest, earliest);
+	pthread_mutex_unlock(&nic->timer_lock);
+}
+
+/* --- progress ------------------------------------------------------------------------------------------------------ */
+
+bool nic_progress(struct nic *nic, struct nic_burst *b)
+{
+	bool did = wire_poll(nic->wire, BURST) > 0;
+	uint64_t earliest = atomic_load_explicit(&nic->earliest, memory_order_relaxed), now;
+
+	if (earliest != UINT64_MAX && (now = clock_ns()) >= earliest)
+		timers_expire(nic, now);
+	did |= runq_run(nic, &nic->runq, &nic->runq_len, b);
+	if (b->engine)
+		did |= runq_run(nic, &nic->engine_runq, &nic->engine_len, b);
+	if (did && !atomic_load_explicit(&nic->traffic, memory_order_relaxed))
+		atomic_store_explicit(&nic->traffic, true, memory_order_relaxed);
+	return did;
+}
+
+void nic_engine_polled(struct nic *nic)
+{
+	uint32_t n = atomic_load_explicit(&nic->empty_polls, memory_order_relaxed);
+
+	atomic_store_explicit(&nic->empty_polls, n + 1, memory_order_relaxed);
+}
+
+void nic_engine_sleeping(struct nic *nic)
+{
+	atomic_store(&nic->empty_polls, 0);
+	if (atomic_load(&nic->engine_ticking))
+		nic_engine_wake(nic);
+}
+
+/* --- the engine thread --------------------------------------------------------------------------------------------- */
+
+/* Sleeps until the wire's descriptor has something, or until the time. */
+static void engine_sleep(struct nic *nic, uint64_t until)
+{
+	struct epoll_event ev;
+	struct timespec ts, *timeout = NULL;
+	uint64_t now = clock_ns();
+	int n;
+
+	if (until != UINT64_MAX) {
+		uint64_t left = until > now ? until - now : 0;
+
+		ts = (struct timespec){ (time_t)(left / NSEC_PER_SEC), (long)(left % NSEC_PER_SEC) };
+		timeout = &ts;
+	}
+	atomic_store(&nic->engine_until, until);
+	/* A timer set between the computation of until and the store above did not wake us: look once more. */
+	if (atomic_load(&nic->earliest) < until)
+		timeout = &(struct timespec){ 0, 0 };
+	n = (int)syscall(SYS_epoll_pwait2, nic->engine_epfd, &ev, 1, timeout, NULL, 0);
+	if (n < 0 && errno == ENOSYS) {
+		int ms = !timeout ? -1 : (int)(timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000);
+
+		n = epoll_wait(nic->engine_epfd, &ev, 1, ms);
+	}
+	atomic_store(&nic->engine_until, 0);
+	if (n > 0)
+		wire_service(nic->wire, clock_ns());
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* When the engine must be awake though nobody wakes it. */
+static uint64_t next_wake(struct nic *nic, uint64_t sweep_at)
+{
+	return min_u64(atomic_load(&nic->earliest), sweep_at);
+}
+
+static void tick_polled(struct nic *nic)
+{
+	wire_disarm(nic->wire);
+	atomic_store(&nic->engine_ticking, true);
+	counter_add(&nic->seg->dev.polled_ticks, 1);
+	engine_sleep(nic, clock_ns() + TICK_NS);
+	atomic_store(&nic->engine_ticking, false);
+	runq_run(nic, &nic->engine_runq, &nic->engine_len, &(struct nic_burst){ .engine = true });
+}
+
+static void sleep_armed(struct nic *nic, uint64_t sweep_at)
+{
+	if (wire_arm(nic->wire))
+		return;
+	if (!atomic_load(&nic->runq_len) && !atomic_load(&nic->engine_len) && !atomic_load(&nic->engine_stop)) {
+		engine_sleep(nic, next_wake(nic, sweep_at));
+		counter_add(&nic->seg->dev.wakeups, 1);
+	}
+	wire_disarm(nic->wire);
+}
+
+/* The residency sweep follows traffic: it goes on until everything has been looked at, then rests until there is traffic again. */
+static uint64_t sweep(struct nic *nic, uint64_t at, uint64_t now)
+{
+	bool traffic;
+
+	if (now < at && at != UINT64_MAX)
+		return at;
+	traffic = atomic_exchange(&nic->traffic, false);
+	if (at == UINT64_MAX)
+		return traffic ? now + SWEEP_NS : UINT64_MAX;
+	return odp_space_sweep(nic->odp, now) || traffic ? now + SWEEP_NS : UINT64_MAX;
+}
+
+/* A short slice lets a woken engine in before a spinning application thread has used up its own (Linux 6.12 and newer). */
+static void ask_for_slice(void)
+{
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} attr = { .size = 48, .policy = SCHED_OTHER, .runtime = SLICE_NS };
+
+	if (mm_have(MM_SCHED_SLICE) && syscall(SYS_sched_setattr, 0, &attr, 0))
+		log_debug("no short scheduling slice: %s", strerror(errno));
+}
+
+static void *engine_main(void *arg)
+{
+	struct nic *nic = arg;
+	struct nic_burst burst = { .engine = true };
+	uint64_t sweep_at = UINT64_MAX;
+
+	ask_for_slice();
+	while (!atomic_load(&nic->engine_stop)) {
+		if (atomic_exchange(&nic->empty_polls, 0) >= POLLER_AT)
+			tick_polled(nic);
+		else if (!nic_progress(nic, &burst))
+			sleep_armed(nic, sweep_at);
+		sweep_at = sweep(nic, sweep_at, clock_ns());
+	}
+	return NULL;
+}
+
+int nic_engine_start(struct nic *nic)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	sigset_t most, old;
+	int err;
+
+	nic->engine_epfd = fd_move_high(epoll_create1(EPOLL_CLOEXEC));
+	if (nic->engine_epfd < 0)
+		return -errno;
+	if (epoll_ctl(nic->engine_epfd, EPOLL_CTL_ADD, wire_fd(nic->wire), &ev)) {
+		err = errno;
+		close(nic->engine_epfd);
+		return -err;
+	}
+	/* Our threads take no signal of the application's; the two that a copy may raise stay open. */
+	sigfillset(&most);
+	sigdelset(&most, SIGSEGV);
+	sigdelset(&most, SIGBUS);
+	pthread_sigmask(SIG_SETMASK, &most, &old);
+	err = pthread_create(&nic->engine, NULL, engine_main, nic);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err) {
+		close(nic->engine_epfd);
+		return -err;
+	}
+	pthread_setname_np(nic->engine, "unpin-engine");
+	nic->engine_started = true;
+	return 0;
+}
+
+void nic_engine_stop(struct nic *nic)
+{
+	if (!nic->engine_started)
+		return;
+	atomic_store(&nic->engine_stop, true);
+	nic_engine_wake(nic);
+	pthread_join(nic->engine, NULL);
+	close(nic->engine_epfd);
+	nic->engine_started = false;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "nic/event.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+int nic_event_queue_init(struct nic_event_queue *q)
+{
+	int fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	q->fd = fd_move_high(fd);
+	pthread_mutex_init(&q->lock, NULL);
+	pthread_cond_init(&q->acked, NULL);
+	list_init(&q->events);
+	return 0;
+}
+
+void nic_event_queue_fini(struct nic_event_queue *q)
+{
+	close(q->fd);
+	q->fd = -1;
+	pthread_mutex_destroy(&q->lock);
+	pthread_cond_destroy(&q->acked);
+}
+
+void nic_event_post(struct nic_event_queue *q, struct nic_event *e)
+{
+	const uint64_t one = 1;
+
+	pthread_mutex_lock(&q->lock);
+	if (!list_linked(&e->node)) {
+		list_add_tail(&q->events, &e->node);
+		/* Under the lock, so that the count never runs ahead of the list by more than what a reader is taking. Cannot
+		 * block: the count stays far below the eventfd's limit. */
+		syscall(SYS_write, q->fd, &one, sizeof(one));
+	}
+	pthread_mutex_unlock(&q->lock);
+}
+
+int nic_event_get(struct nic_event_queue *q, void **cookie, int *type, struct nic_event_source **source)
+{
+	struct nic_event *e;
+	struct list *node;
+	uint64_t one;
+
+	for (;;) {
+		if (syscall(SYS_read, q->fd, &one, sizeof(one)) < 0)
+			return -errno;
+		pthread_mutex_lock(&q->lock);
+		node = list_pop(&q->events);
+		if (node)
+			break;
+		/* A count without an event: its object was destroyed in between. */
+		pthread_mutex_unlock(&q->lock);
+	}
+	e = container_of(node, struct nic_event, node);
+	e->source->reported++;
+	*cookie = e->source->cookie;
+	if (type)
+		*type = e->type;
+	if (source)
+		*source = e->source;
+	pthread_mutex_unlock(&q->lock);
+	return 0;
+}
+
+void nic_event_ack(struct nic_event_queue *q, struct nic_event_source *source, uint32_t n)
+{
+	pthread_mutex_lock(&q->lock);
+	source->acked += n;
+	pthread_cond_broadcast(&q->acked);
+	pthread_mutex_unlock(&q->lock);
+}
+
+/* Takes one count back for an event that leaves the queue unread; a reader may have taken it already and then finds nothing. The
+ * descriptor's blocking mode is the application's, so the read itself says that it will not wait. */
+static void take_count(struct nic_event_queue *q)
+{
+	uint64_t one;
+	struct iovec iov = { &one, sizeof(one) };
+
+	syscall(SYS_preadv2, q->fd, &iov, 1L, -1L, -1L, RWF_NOWAIT);
+}
+
+void nic_event_retire(struct nic_event_queue *q, struct nic_event_source *source, struct nic_event *events, int n)
+{
+	pthread_mutex_lock(&q->lock);
+	for (int i = 0; i < n; i++) {
+		if (list_linked(&events[i].node)) {
+			list_del(&events[i].node);
+			take_count(q);
+		}
+	}
+	while (source->acked != source->reported)
+		pthread_cond_wait(&q->acked, &q->lock);
+	pthread_mutex_unlock(&q->lock);
+}

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "nic/mr.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "nic/nic.h"
+
+#ifndef IBV_ACCESS_OPTIONAL_RANGE
+#define IBV_ACCESS_OPTIONAL_RANGE 0x3ff00000
+#endif
+
+#define ACCESS_WRITES (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+#define ACCESS_KNOWN                                                                                          \
+	(ACCESS_WRITES | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |                    \
+		IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_RELAXED_ORDERING)
+
+/* --- the key table ------------------------------------------------------------------------------------------------- */
+
+void nic_keys_init(struct nic *nic)
+{
+	list_init(&nic->mr_free);
+	nic->mr_rows = 1; /* key 0 is nobody's */
+}
+
+void nic_keys_fini(struct nic *nic)
+{
+	for (uint32_t i = 1; i < nic->mr_rows; i++)
+		free(atomic_load(&nic->mr[i]));
+}
+
+/* A free row with a key that has not been used lately, closed to users. */
+static struct nic_mr *row_take(struct nic *nic)
+{
+	struct nic_mr *mr = NULL;
+	struct list *node;
+
+	pthread_mutex_lock(&nic->lock);
+	if (nic->mr_rows < NIC_KEYS) {
+		mr = calloc(1, sizeof(*mr));
+		if (mr) {
+			mr->nic = nic;
+			mr->row = nic->mr_rows;
+			atomic_store(&mr->users.users, RUNDOWN_CLOSED);
+			atomic_store(&mr->key, mr->row << 8);
+			list_init(&mr->free);
+			/* Only then may lookups see it. */
+			atomic_store(&nic->mr[nic->mr_rows++], mr);
+		}
+	}
+	if (!mr) {
+		node = list_pop(&nic->mr_free);
+		if (node)
+			mr = container_of(node, struct nic_mr, free);
+	}
+	pthread_mutex_unlock(&nic->lock);
+	return mr;
+}
+
+/* The other 255 variants of the row's key come before this one returns. */
+static void key_change(struct nic_mr *mr)
+{
+	uint32_t key = atomic_load_explicit(&mr->key, memory_order_relaxed);
+
+	atomic_store(&mr->key, (key & ~0xffu) | ((key + 1) & 0xff));
+}
+
+static void row_give(struct nic_mr *mr)
+{
+	struct nic *nic = mr->nic;
+
+	key_change(mr);
+	pthread_mutex_lock(&nic->lock);
+	list_add_tail(&nic->mr_free, &mr->free);
+	pthread_mutex_unlock(&nic->lock);
+}
+
+/* --- use of a region ----------------------------------------------------------------------------------------------- */
+
+/* The region behind a key, entered, if it allows the access to [va, va + len). NULL otherwise. */
+static struct nic_mr *mr_enter(struct nic *nic, struct nic_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access)
+{
+	struct nic_mr *mr = atomic_load_explicit(&nic->mr[key >> 8 & (NIC_KEYS - 1)], memory_order_acquire);
+
+	if (!mr || key >> 8 >= NIC_KEYS || !rundown_enter(&mr->users))
+		return NULL;
+	if (atomic_load_explicit(&mr->key, memory_order_relaxed) == key &&
+		atomic_load_explicit(&mr->pd, memory_order_relaxed) == pd && (mr->access & access) == access &&
+		va >= mr->iova && len <= mr->length && va - mr->iova <= mr->length - len)
+		return mr;
+	rundown_leave(&mr->users);
+	return NULL;
+}
+
+int nic_mr_check(struct nic *nic, struct nic_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access)
+{
+	struct nic_mr *mr = mr_enter(nic, pd, key, va, len, access);
+
+	if (!mr)
+		return -EACCES;
+	rundown_leave(&mr->users);
+	return 0;
+}
+
+static enum safecopy_path burst_path(struct nic_burst *b)
+{
+	if (!b->asked) {
+		b->path = b->engine ? SAFECOPY_FIXUP : safecopy_path();
+		b->asked = true;
+	}
+	return b->path;
+}
+
+/* A region that is being deregistered is an invalid key to whoever still names it. */
+static int outcome(int err)
+{
+	return err == -ECANCELED ? -EACCES : err;
+}
+
+int nic_mr_copy_in(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va, const void *buf,
+	uint32_t len, int access, struct odp_waiter *w)
+{
+	struct nic_mr *mr = mr_enter(nic, pd, key, va, len, access);
+	uintptr_t at;
+	int err;
+
+	if (!mr)
+		return -EACCES;
+	at = mr->addr + (va - mr->iova);
+	if (mr->on_demand)
+		err = odp_copy_in(&mr->region, burst_path(b), at, buf, len, w);
+	else
+		err = pin_copy_in(mr->pin, burst_path(b), at, buf, len);
+	if (!err && !mr->on_demand)
+		counter_add(&mr->counters->bytes_in, len);
+	rundown_leave(&mr->users);
+	return outcome(err);
+}
+
+int nic_mr_copy_out(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va, void *buf,
+	uint32_t len, int access, struct odp_waiter *w)
+{
+	struct nic_mr *mr = mr_enter(nic, pd, key, va, len, access);
+	uintptr_t at;
+	int err;
+
+	if (!mr)
+		return -EACCES;
+	at = mr->addr + (va - mr->iova);
+	if (mr->on_demand)
+		err = odp_copy_out(&mr->region, burst_path(b), at, buf, len, w);
+	else
+		err = pin_copy_out(mr->pin, burst_path(b), at, buf, len);
+	if (!err && !mr->on_demand)
+		counter_add(&mr->counters->bytes_out, len);
+	rundown_leave(&mr->users);
+	return outcome(err);
+}
+
+int nic_mr_atomic(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va, struct ib_step *step,
+	struct odp_waiter *w)
+{
+	struct nic_mr *mr;
+	enum safecopy_path path;
+	uint64_t operand = step->atomic.swap_add;
+	uintptr_t at;
+	int err;
+
+	if (va & 7)
+		return -EINVAL;
+	mr = mr_enter(nic, pd, key, va, 8, IBV_ACCESS_REMOTE_ATOMIC);
+	if (!mr)
+		return -EACCES;
+	at = mr->addr + (va - mr->iova);
+	path = burst_path(b);
+	if (at & 7)
+		err = -EINVAL; /* an iova that shifts the alignment: there is no atomic on such a word */
+	else if (mr->on_demand)
+		err = step->atomic.cmp_swap ?
+			odp_cmp_swap(&mr->region, path, at, step->atomic.compare, operand, &step->orig, w) :
+			odp_fetch_add(&mr->region, path, at, operand, &step->orig, w);
+	else
+		err = step->atomic.cmp_swap ?
+			pin_cmp_swap(mr->pin, path, at, step->atomic.compare, operand, &step->orig) :
+			pin_fetch_add(mr->pin, path, at, operand, &step->orig);
+	rundown_leave(&mr->users);
+	return outcome(err);
+}
+
+/* --- registration -------------------------------------------------------------------------------------------------- */
+
+static int check_range(uint64_t addr, uint64_t length, int access)
+{
+	if (addr == 0 && length == SIZE_MAX && (access & IBV_ACCESS_ON_DEMAND))
+		return -EOPNOTSUPP; /* implicit */
+	if (!length || length > NIC_MAX_MR_SIZE || addr + length < addr || addr + length > NIC_MAX_MR_SIZE)
+		return -EINVAL;
+	return 0;
+}
+
+static int check_access(int access)
+{
+	if (access & ~(ACCESS_KNOWN | IBV_ACCESS_OPTIONAL_RANGE))
+		return -EINVAL;
+	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		return -EINVAL;
+	if (access & IBV_ACCESS_HUGETLB)
+		return -EOPNOTSUPP;
+	return 0;
+}
+
+/* Fills an empty (closed) row's translation. The row has its key already. */
+static int map_in(struct nic_mr *mr, uint64_t addr, uint64_t length, int access)
+{
+	bool writes = access & ACCESS_WRITES;
+	int err;
+
+	mr->on_demand = access & IBV_ACCESS_ON_DEMAND;
+	if (mr->on_demand) {
+		mr->region.space = mr->nic->odp;
+		mr->region.addr = addr;
+		mr->region.len = length;
+		mr->region.writable = writes;
+		mr->region.odp = mr->counters;
+		odp_region_init(&mr->region);
+		mr->pin = NULL;
+	} else {
+		err = pin_create(addr, length, writes, &mr->pin);
+		if (err)
+			return err;
+	}
+	mr->addr = addr;
+	mr->length = length;
+	return 0;
+}
+
+/* The caller has closed the rundown, except for on-demand regions, whose parked operations end first. */
+static void map_out(struct nic_mr *mr)
+{
+	rundown_refuse(&mr->users);
+	if (mr->on_demand)
+		odp_region_fini(&mr->region);
+	rundown_close(&mr->users);
+	if (!mr->on_demand)
+		pin_destroy(mr->pin);
+	mr->pin = NULL;
+}
+
+static void pinned_gauge(struct nic *nic)
+{
+	atomic_store_explicit(&nic->seg->pinned_bytes, pin_total(), memory_order_relaxed);
+}
+
+static void counters_reset(struct unpin_odp_counters *c)
+{
+#define X(field, name, what) atomic_store_explicit(&c->field, 0, memory_order_relaxed);
+	UNPIN_ODP_COUNTERS(X)
+#undef X
+}
+
+int nic_mr_create(struct nic_pd *pd, uint64_t addr, uint64_t length, uint64_t iova, int access, struct nic_mr **out)
+{
+	struct nic *nic = pd->ctx->nic;
+	struct nic_mr *mr;
+	int err;
+
+	err = check_access(access);
+	if (!err)
+		err = check_range(addr, length, access);
+	if (err)
+		return err;
+	if (iova + length < iova)
+		return -EINVAL;
+	mr = row_take(nic);
+	if (!mr)
+		return -ENOMEM;
+	mr->counters = &nic->seg->region[mr->row].odp;
+	counters_reset(mr->counters);
+	err = map_in(mr, addr, length, access);
+	if (err) {
+		row_give(mr);
+		return err;
+	}
+	mr->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
+	mr->access = access;
+	atomic_store(&mr->pd, pd);
+	atomic_fetch_add(&pd->users, 1);
+	atomic_fetch_add(&pd->ctx->objects, 1);
+	atomic_fetch_add_explicit(&nic->seg->mrs, 1, memory_order_relaxed);
+	nic_segment_region_set(mr, pd->handle);
+	pinned_gauge(nic);
+	rundown_open(&mr->users);
+	*out = mr;
+	return 0;
+}
+
+void nic_mr_destroy(struct nic_mr *mr)
+{
+	struct nic_pd *pd = atomic_load(&mr->pd);
+	struct nic *nic = mr->nic;
+
+	nic_segment_region_clear(mr);
+	map_out(mr);
+	atomic_store(&mr->pd, NULL);
+	pinned_gauge(nic);
+	atomic_fetch_sub_explicit(&nic->seg->mrs, 1, memory_order_relaxed);
+	atomic_fetch_sub(&pd->ctx->objects, 1);
+	atomic_fetch_sub(&pd->users, 1);
+	row_give(mr);
+}
+
+/* A new translation is made beside the old one, so that a failure leaves the old one standing. */
+static int rereg_translation(struct nic_mr *mr, uint64_t addr, uint64_t length, int access)
+{
+	struct pin *pin = NULL;
+	int err = check_range(addr, length, access);
+
+	if (!err && !(access & IBV_ACCESS_ON_DEMAND))
+		err = pin_create(addr, length, access & ACCESS_WRITES, &pin);
+	if (err)
+		return err;
+	map_out(mr);
+	mr->on_demand = access & IBV_ACCESS_ON_DEMAND;
+	mr->addr = addr;
+	mr->length = length;
+	mr->pin = pin;
+	if (mr->on_demand) {
+		mr->region.space = mr->nic->odp;
+		mr->region.addr = addr;
+		mr->region.len = length;
+		mr->region.writable = access & ACCESS_WRITES;
+		mr->region.odp = mr->counters;
+		odp_region_init(&mr->region);
+	}
+	return 0;
+}
+
+int nic_mr_rereg(struct nic_mr *mr, int flags, struct nic_pd *pd, uint64_t addr, uint64_t length, int access, int *still_valid)
+{
+	struct nic_pd *old_pd = atomic_load(&mr->pd);
+	const int known = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+	int new_access = flags & IBV_REREG_MR_CHANGE_ACCESS ? access : mr->access;
+	bool remap;
+	int err;
+
+	*still_valid = 1;
+	if (!flags || (flags & ~known) || ((flags & IBV_REREG_MR_CHANGE_PD) && !pd))
+		return -EINVAL;
+	err = check_access(new_access);
+	if (err)
+		return err;
+	/* Rights that the pin or window was not made for, or the other kind of region, need a new translation too. */
+	remap = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) ||
+		((new_access ^ mr->access) & IBV_ACCESS_ON_DEMAND) ||
+		((new_access & ACCESS_WRITES) && !(mr->access & ACCESS_WRITES));
+	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
+		addr = mr->addr;
+		length = mr->length;
+	}
+	if (remap) {
+		err = rereg_translation(mr, addr, length, new_access);
+		if (err)
+			return err;
+	} else {
+		rundown_close(&mr->users);
+	}
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION)
+		mr->iova = new_access & IBV_ACCESS_ZERO_BASED ? 0 : addr;
+	mr->access = new_access;
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		atomic_fetch_add(&pd->users, 1);
+		atomic_store(&mr->pd, pd);
+		atomic_fetch_sub(&old_pd->users, 1);
+	}
+	key_change(mr);
+	nic_segment_region_set(mr, atomic_load(&mr->pd)->handle);
+	pinned_gauge(mr->nic);
+	rundown_open(&mr->users);
+	return 0;
+}
+
+void nic_mr_info(const struct nic_mr *mr, struct nic_mr_info *info)
+{
+	info->addr = mr->addr;
+	info->length = mr->length;
+	info->iova = mr->iova;
+	info->key = atomic_load(&mr->key);
+	info->access = mr->access;
+}

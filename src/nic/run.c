@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Carrying out the transport's steps: where ib/, wire/, odp/ and the completion queues meet.
+ *
+ * One thread at a time runs a queue pair (run_lock). A thread that finds it taken leaves a kick, and the one inside looks
+ * again before it goes; so a thread that is stuck in a copy never holds up another, and no kick is lost.
+ *
+ * A lane whose step waits for a fault is parked until its waiter is told; one whose step waits for a slot of the wire is
+ * blocked until credit comes. Both keep their step pending in ib/ and carry it out again from the start; the other lanes go on.
+ */
+#include <errno.h>
+#include <sched.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "nic/nic.h"
+
+/* Results of a step beside 0 and the errors that ib_done() takes. */
+enum { PARKED = 1, BLOCKED, HAND_OVER };
+
+/* --- waiting ------------------------------------------------------------------------------------------------------- */
+
+void nic_lane_fault_over(struct odp_waiter *w, int result)
+{
+	struct nic_lane *lane = container_of(w, struct nic_lane, waiter);
+	struct nic_qp *qp = w->owner;
+
+	/* Whatever the result, the access is made again and finds out for itself. */
+	(void)result;
+	atomic_store(&lane->ready, true);
+	nic_qp_schedule(qp);
+}
+
+/* Takes the lane's wait back. On return the waiter is not queued anywhere and ready() is not running. */
+void nic_qp_withdraw(struct nic_qp *qp, enum ib_lane l)
+{
+	struct nic_lane *lane = &qp->lane[l];
+
+	if (lane->parked) {
+		if (!odp_cancel(&lane->waiter))
+			while (!atomic_load(&lane->ready))
+				sched_yield(); /* the teller is between its decision and its call */
+		lane->parked = false;
+	}
+	atomic_store(&lane->ready, false);
+	atomic_store(&lane->blocked, false);
+}
+
+/* --- the steps ----------------------------------------------------------------------------------------------------- */
+
+/* Walks a scatter/gather list from mem->local.offset on, copying mem->length bytes from or to buf. */
+static int copy_local(struct nic_qp *qp, struct nic_burst *b, struct nic_lane *lane, const struct ib_mem *mem, void *buf, bool in)
+{
+	uint32_t skip = mem->local.offset, left = mem->length;
+	uint8_t *at = buf;
+
+	for (uint32_t i = 0; i < mem->local.num && left; i++) {
+		const struct ibv_sge *sge = &mem->local.sge[i];
+		uint32_t n;
+		int err;
+
+		if (skip >= sge->length) {
+			skip -= sge->length;
+			continue;
+		}
+		n = sge->length - skip < left ? sge->length - skip : left;
+		err = in ? nic_mr_copy_in(qp->nic, b, qp->pd, sge->lkey, sge->addr + skip, at, n, IBV_ACCESS_LOCAL_WRITE,
+				   &lane->waiter) :
+			   nic_mr_copy_out(qp->nic, b, qp->pd, sge->lkey, sge->addr + skip, at, n, 0, &lane->waiter);
+		if (err)
+			return err;
+		skip = 0;
+		at += n;
+		left -= n;
+	}
+	return left ? -EFAULT : 0;
+}
+
+static int gather(struct nic_qp *qp, struct nic_burst *b, struct nic_lane *lane, const struct ib_step *s, void *to)
+{
+	switch (s->mem.kind) {
+	case IB_MEM_NONE:
+		return 0;
+	case IB_MEM_BUF:
+		__builtin_memcpy(to, s->mem.buf, s->mem.length);
+		return 0;
+	case IB_MEM_LOCAL:
+		return copy_local(qp, b, lane, &s->mem, to, false);
+	case IB_MEM_REMOTE:
+		return nic_mr_copy_out(qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va, to, s->mem.length, s->access,
+			&lane->waiter);
+	}
+	return -EINVAL;
+}
+
+static int translate(int err)
+{
+	return err == -EINPROGRESS ? PARKED : err == -EAGAIN ? HAND_OVER : err;
+}
+
+static int do_tx(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
+{
+	struct wire_flow *flow = &qp->flow[l == IB_REQUESTER ? 0 : 1];
+	uint8_t hdr[IB_HDR_MAX] __attribute__((aligned(8)));
+	uint32_t len = s->mem.kind == IB_MEM_NONE ? 0 : s->mem.length;
+	struct nic_lane *lane = &qp->lane[l];
+	struct wire_tx tx;
+	int err = -EPIPE;
+
+	if (qp->channel) {
+		/* Before the try: credit may come between the refusal and the return. */
+		atomic_store(&lane->blocked, true);
+		err = wire_reserve(flow, len, &tx);
+		if (err == -EAGAIN) {
+			counter_add(&qp->nic->seg->dev.tx_no_credit, 1);
+			return BLOCKED;
+		}
+		atomic_store(&lane->blocked, false);
+	}
+	if (err) {
+		/* Nobody there (or no memory for slots): lost, as on any network. Retries and their counts decide what comes of it. */
+		ib_lost(&qp->ib, clock_ns());
+		return 0;
+	}
+	err = gather(qp, b, lane, s, tx.payload);
+	if (err) {
+		wire_cancel(flow, &tx);
+		return translate(err);
+	}
+	wire_commit(flow, &tx, qp->num, s->pkt.dest_qpn, hdr, (uint32_t)ib_packet_encode(&s->pkt, len, hdr));
+	counter_add(&qp->nic->seg->dev.tx_packets, 1);
+	counter_add(&qp->nic->seg->dev.tx_bytes, len);
+	return 0;
+}
+
+static int do_scatter(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
+{
+	struct nic_lane *lane = &qp->lane[l];
+	const uint8_t *from = s->src ? s->src : (const uint8_t *)lane->current->payload + s->pkt_offset;
+
+	if (s->mem.kind == IB_MEM_LOCAL)
+		return translate(copy_local(qp, b, lane, &s->mem, (void *)(uintptr_t)from, true));
+	if (s->mem.kind == IB_MEM_REMOTE)
+		return translate(nic_mr_copy_in(qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va, from, s->mem.length,
+			s->access, &lane->waiter));
+	return s->mem.length ? -EFAULT : 0;
+}
+
+static int do_check(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
+{
+	(void)b, (void)l;
+	return nic_mr_check(qp->nic, qp->pd, s->mem.remote.rkey, s->mem.remote.va, s->mem.length, s->access);
+}
+
+static int do_atomic(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
+{
+	return translate(nic_mr_atomic(qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va, s, &qp->lane[l].waiter));
+}
+
+static int do_recv(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
+{
+	struct nic_rq *rq = &qp->rq;
+	const struct nic_rqe *e;
+
+	(void)b, (void)l;
+	if (rq->next == atomic_load_explicit(&rq->prod, memory_order_acquire))
+		return -ENOENT;
+	e = (const struct nic_rqe *)(rq->ring + (size_t)(rq->next & (rq->size - 1)) * rq->stride);
+	s->recv.wr_id = e->wr_id;
+	s->recv.sge = e->sge;
+	s->recv.num_sge = e->num_sge;
+	s->recv.length = e->length;
+	s->recv.index = rq->next++;
+	return 0;
+}
+
+static int do_cqe(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
+{
+	(void)b, (void)l;
+	if (!nic_cq_push(s->wc.recv ? qp->recv_cq : qp->send_cq, qp, &s->wc) &&
+		atomic_load(&qp->ib.state) != IBV_QPS_ERR) {
+		/* A completion is lost: the queue pair cannot go on as if nothing had happened (IBTA 10.10.2.3). */
+		qp->overrun = true;
+	}
+	return 0;
+}
+
+static int do_event(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
+{
+	(void)b, (void)l;
+	nic_qp_raise(qp, s->event);
+	return 0;
+}
+
+static int (*const carry_out[])(struct nic_qp *, struct nic_burst *, enum ib_lane, struct ib_step *) = {
+	[IB_TX] = do_tx,
+	[IB_SCATTER] = do_scatter,
+	[IB_CHECK] = do_check,
+	[IB_ATOMIC] = do_atomic,
+	[IB_RECV] = do_recv,
+	[IB_CQE] = do_cqe,
+	[IB_EVENT] = do_event,
+};
+
+/* --- packets ------------------------------------------------------------------------------------------------------- */
+
+static struct wire_rx *next_packet(struct nic_qp *qp, enum ib_lane l)
+{
+	struct list *node;
+
+	if (l == IB_REQUESTER)
+		return NULL;
+	pthread_mutex_lock(&qp->rx_lock);
+	node = list_pop(&qp->lane[l].rxq);
+	if (node)
+		qp->rx_count--;
+	pthread_mutex_unlock(&qp->rx_lock);
+	return node ? container_of(node, struct wire_rx, node) : NULL;
+}
+
+static void packet_over(struct nic_qp *qp, struct nic_lane *lane)
+{
+	if (!lane->current)
+		return;
+	wire_release(qp->nic->wire, lane->current);
+	nic_rx_put(qp->nic, lane->current);
+	lane->current = NULL;
+}
+
+/* Hands the lane, which is idle, its next packet. false: there is none. */
+static bool feed(struct nic_qp *qp, enum ib_lane l, uint64_t now)
+{
+	struct nic_lane *lane = &qp->lane[l];
+	struct ib_packet pkt;
+	struct wire_rx *rx;
+
+	packet_over(qp, lane);
+	rx = next_packet(qp, l);
+	if (!rx)
+		return false;
+	lane->current = rx;
+	counter_add(&qp->nic->seg->dev.rx_packets, 1);
+	counter_add(&qp->nic->seg->dev.rx_bytes, rx->paylen);
+	/* Decoded once on arrival to find the lane: it cannot fail now. */
+	ib_packet_decode(&pkt, rx->hdr, rx->hdrlen);
+	if (rx->src_slot != atomic_load_explicit(&qp->peer_slot, memory_order_relaxed) || ib_rx(&qp->ib, &pkt, rx->paylen, now)) {
+		counter_add(&qp->nic->seg->dev.rx_dropped, 1);
+		if (l == IB_RESPONDER)
+			wire_notify_dropped(qp->nic->wire, rx->src_slot, rx->src_qpn);
+	}
+	return true;
+}
+
+void nic_qp_drop_packets(struct nic_qp *qp)
+{
+	for (enum ib_lane l = IB_COMPLETER; l < IB_LANES; l++) {
+		struct wire_rx *rx;
+
+		packet_over(qp, &qp->lane[l]);
+		while ((rx = next_packet(qp, l))) {
+			wire_release(qp->nic->wire, rx);
+			nic_rx_put(qp->nic, rx);
+		}
+	}
+}
+
+/* --- the run ------------------------------------------------------------------------------------------------------- */
+
+/* A step that was parked or blocked may have been withdrawn by the transport meanwhile (the queue pair went to ERR). */
+static bool lane_waits(struct nic_qp *qp, enum ib_lane l)
+{
+	struct nic_lane *lane = &qp->lane[l];
+
+	if (!lane->parked && !atomic_load(&lane->blocked))
+		return false;
+	if (!ib_step_is_pending(&qp->ib, l, lane->serial)) {
+		nic_qp_withdraw(qp, l);
+		return false;
+	}
+	if (lane->parked && atomic_exchange(&lane->ready, false)) {
+		lane->parked = false;
+		return false;
+	}
+	return lane->parked || atomic_load(&lane->blocked);
+}
+
+static bool run_lane(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, uint64_t now)
+{
+	struct nic_lane *lane = &qp->lane[l];
+	bool did = false;
+	struct ib_step *s;
+	int r;
+
+	while (!lane_waits(qp, l)) {
+		s = ib_next(&qp->ib, l, now);
+		if (!s) {
+			if (!feed(qp, l, now))
+				break;
+			did = true;
+			continue;
+		}
+		lane->serial = s->serial;
+		atomic_store_explicit(&lane->ready, false, memory_order_relaxed);
+		r = carry_out[s->op](qp, b, l, s);
+		if (r == PARKED) {
+			lane->parked = true;
+			continue; /* the fault may be over already */
+		}
+		if (r == BLOCKED)
+			continue;
+		if (r == HAND_OVER) {
+			qp->hand_over = true;
+			break;
+		}
+		ib_done(&qp->ib, l, r, now);
+		did = true;
+		if (qp->overrun) {
+			qp->overrun = false;
+			ib_qp_error(&qp->ib, now);
+			nic_qp_raise(qp, IBV_EVENT_QP_FATAL);
+		}
+	}
+	return did;
+}
+
+static void run_locked(struct nic_qp *qp, struct nic_burst *b)
+{
+	uint64_t now = clock_ns();
+	bool did;
+
+	if (atomic_exchange(&qp->peer_lost, false))
+		ib_lost(&qp->ib, now);
+	if (ib_deadline(&qp->ib) <= now)
+		ib_tick(&qp->ib, now);
+	do {
+		did = false;
+		qp->hand_over = false;
+		/* Responses first: they free what requests wait for. */
+		did |= run_lane(qp, b, IB_COMPLETER, now);
+		did |= run_lane(qp, b, IB_RESPONDER, now);
+		did |= run_lane(qp, b, IB_REQUESTER, now);
+	} while (did && !qp->hand_over);
+	/* What the peer had sent before it died has been handled now, unless a lane waits for a fault and holds more back. */
+	if (atomic_load(&qp->peer_dead) && !qp->lane[IB_COMPLETER].parked) {
+		atomic_store(&qp->peer_dead, false);
+		ib_peer_dead(&qp->ib, now);
+		run_lane(qp, b, IB_COMPLETER, now);
+		run_lane(qp, b, IB_RESPONDER, now);
+		run_lane(qp, b, IB_REQUESTER, now);
+	}
+	nic_timer_set(qp, ib_deadline(&qp->ib));
+}
+
+void nic_qp_run(struct nic_qp *qp, struct nic_burst *b)
+{
+	bool hand_over = false;
+
+	atomic_exchange(&qp->kick, 1);
+	while (!pthread_mutex_trylock(&qp->run_lock)) {
+		if (atomic_exchange(&qp->kick, 0) && qp->live) {
+			run_locked(qp, b);
+			hand_over = qp->hand_over;
+		}
+		pthread_mutex_unlock(&qp->run_lock);
+		if (hand_over || !atomic_load(&qp->kick))
+			break;
+	}
+	if (hand_over)
+		nic_qp_schedule_engine(qp);
+}

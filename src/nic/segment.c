@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* The exported segment of this process: made, filled, given up (layout: base/segment.h). */
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "mm/interpose.h"
+#include "nic/nic.h"
+
+int nic_segment_create(struct nic *nic)
+{
+	struct unpin_segment *seg;
+	int fd = fd_move_high(memfd_create(UNPIN_SEGMENT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING)), err;
+
+	if (fd < 0)
+		return -errno;
+	/* Sparse: only the header and the rows in use take memory. Nobody can resize it under its readers. */
+	if (ftruncate(fd, sizeof(*seg)) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	seg = raw_mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (seg == MAP_FAILED) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	raw_madvise(seg, sizeof(*seg), MADV_DONTFORK);
+	seg->version = UNPIN_SEGMENT_VERSION;
+	seg->header_bytes = offsetof(struct unpin_segment, region);
+	seg->total_bytes = sizeof(*seg);
+	seg->region_bytes = sizeof(seg->region[0]);
+	seg->region_rows = UNPIN_SEGMENT_REGIONS;
+	seg->pid = getpid();
+	seg->start_ns = clock_ns();
+	snprintf(seg->device, sizeof(seg->device), "%s", nic_device_name());
+	snprintf(seg->notifier, sizeof(seg->notifier), "interpose");
+	atomic_store(&seg->magic, UNPIN_SEGMENT_MAGIC);
+	nic->seg = seg;
+	nic->seg_fd = fd;
+	return 0;
+}
+
+void nic_segment_destroy(struct nic *nic)
+{
+	raw_munmap(nic->seg, sizeof(*nic->seg));
+	close(nic->seg_fd);
+	nic->seg = NULL;
+	nic->seg_fd = -1;
+}
+
+static void row_begin(struct unpin_segment_region *row)
+{
+	atomic_fetch_add(&row->sequence, 1);
+	atomic_thread_fence(memory_order_release);
+}
+
+void nic_segment_region_set(struct nic_mr *mr, uint32_t pd)
+{
+	struct unpin_segment *seg = mr->nic->seg;
+	struct unpin_segment_region *row = &seg->region[mr->row];
+	uint32_t key = atomic_load(&mr->key), high = atomic_load(&seg->regions_high);
+
+	row_begin(row);
+	atomic_store_explicit(&row->kind, mr->on_demand ? UNPIN_REGION_ODP : UNPIN_REGION_PINNED, memory_order_relaxed);
+	atomic_store_explicit(&row->addr, mr->addr, memory_order_relaxed);
+	atomic_store_explicit(&row->length, mr->length, memory_order_relaxed);
+	atomic_store_explicit(&row->iova, mr->iova, memory_order_relaxed);
+	atomic_store_explicit(&row->lkey, key, memory_order_relaxed);
+	atomic_store_explicit(&row->rkey, key, memory_order_relaxed);
+	atomic_store_explicit(&row->access, (uint32_t)mr->access, memory_order_relaxed);
+	atomic_store_explicit(&row->pd, pd, memory_order_relaxed);
+	atomic_fetch_add(&row->sequence, 1);
+	while (high <= mr->row && !atomic_compare_exchange_weak(&seg->regions_high, &high, mr->row + 1))
+		;
+}
+
+void nic_segment_region_clear(struct nic_mr *mr)
+{
+	struct unpin_segment_region *row = &mr->nic->seg->region[mr->row];
+
+	row_begin(row);
+	atomic_store_explicit(&row->kind, UNPIN_REGION_NONE, memory_order_relaxed);
+	atomic_fetch_add(&row->sequence, 1);
+}
