@@ -43,14 +43,29 @@ static inline int32_t ib_psn_diff(uint32_t a, uint32_t b)
 	return (int32_t)((a - b) << 8) >> 8;
 }
 
+/*
+ * How far a is ahead of base, 0..2^24-1. Distances from the oldest unacknowledged PSN are measured so, because a READ of
+ * 2^31 bytes in segments of 256 takes 2^23 PSNs: one more than a signed difference can hold.
+ */
+static inline uint32_t ib_psn_ahead(uint32_t a, uint32_t base)
+{
+	return (a - base) & IB_PSN_MASK;
+}
+
 static inline uint32_t ib_psn_add(uint32_t psn, uint32_t n)
 {
 	return (psn + n) & IB_PSN_MASK;
 }
 
-/* Writes the headers of p into buf (IB_HDR_MAX bytes); returns their length. p->opcode must be in the table. */
+/* Writes the headers of p into buf (IB_HDR_MAX bytes); returns their length. p->opcode must be in the table; paylen gives
+ * the pad count. */
 size_t ib_packet_encode(const struct ib_packet *p, uint32_t paylen, uint8_t *buf);
 /* 0, or -EINVAL: unknown opcode, header version, or too short. Fields that the opcode does not have are zeroed. */
 int ib_packet_decode(struct ib_packet *p, const uint8_t *buf, size_t len);
+/* Bytes of pad (0..3) behind the payload, of headers that were decoded without error. */
+static inline unsigned ib_packet_pad(const uint8_t *buf)
+{
+	return buf[1] >> 4 & 3;
+}
 
 #endif

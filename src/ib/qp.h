@@ -11,7 +11,17 @@
  * ib_next(lane) returns the step to carry out, or NULL when the lane is idle. The caller carries it out and reports with
  * ib_done(). A step that has not been reported stays pending and ib_next() returns it again: a parked operation is just
  * one whose outcome has not been told yet, and retrying it means carrying out the same step from the beginning. The other
- * lanes go on meanwhile.
+ * lanes go on meanwhile. A step, a packet or a tick in one lane may give work to another: the caller asks the lanes in turn
+ * until all of them are idle or parked.
+ *
+ * A pending step can be withdrawn; the caller then must not carry it out, and need not report it. That happens
+ *   - to all steps when the queue pair is moved to RESET;
+ *   - to all but IB_CQE and IB_EVENT when it enters ERR, by ib_qp_error() or from within, which a lane may do in any call
+ *     that takes a qp (see qp->state);
+ *   - to an IB_TX of the requester when its packet has been acknowledged meanwhile (it was a retransmission), or when
+ *     an earlier packet has to be sent first. ib_next() then returns another step or NULL.
+ * Each step has a serial number: a caller that has parked a step compares (ib_step_is_pending) before it goes on, and
+ * cancels its waiter when the step is gone. Calling ib_next() anew for every attempt is always right.
  *
  * A received packet goes to the lane that ib_lane_of() names, and only while that lane is idle; its payload stays
  * with the caller until the lane is idle again (SCATTER steps refer to it by offset).
@@ -38,7 +48,7 @@ enum ib_lane { IB_REQUESTER, IB_COMPLETER, IB_RESPONDER, IB_LANES };
 
 enum ib_op {
 	IB_TX = 1,  /* send step->pkt with the payload that step->mem describes */
-	IB_SCATTER, /* copy [pkt_offset, +mem.length) of the current packet's payload into step->mem */
+	IB_SCATTER, /* copy [pkt_offset, +mem.length) of the current packet's payload (or src) into step->mem */
 	IB_CHECK,   /* may step->mem (REMOTE) be accessed with step->access, all of it? Never waits for pages */
 	IB_ATOMIC,  /* carry out step->atomic at step->mem (REMOTE, 8 bytes); the result goes to step->orig */
 	IB_RECV,    /* take the next receive WQE: fill step->recv */
@@ -48,7 +58,7 @@ enum ib_op {
 
 enum ib_mem_kind {
 	IB_MEM_NONE,   /* no bytes */
-	IB_MEM_BUF,    /* private bytes at buf (inline data, atomic results) */
+	IB_MEM_BUF,    /* private bytes at buf (inline data) */
 	IB_MEM_LOCAL,  /* a scatter/gather list, from a byte offset on; keys are lkeys */
 	IB_MEM_REMOTE, /* rkey and address as the peer gave them */
 };
@@ -90,11 +100,14 @@ struct ib_wc {
 	uint32_t index; /* send: the WQE's index (freed moves behind it when polled); receive: ib_recv.index */
 };
 
+/* Only the fields that op names are set; the others hold anything. */
 struct ib_step {
 	enum ib_op op;
+	uint32_t serial; /* differs from that of the lane's step before */
 	struct ib_packet pkt;
 	struct ib_mem mem;
 	uint32_t pkt_offset;
+	const void *src; /* IB_SCATTER: NULL: from the packet's payload; else from here (an atomic's result, 8 bytes) */
 	int access;   /* IB_CHECK, IB_ATOMIC, REMOTE memory: IBV_ACCESS_REMOTE_READ, _WRITE or _ATOMIC; 0 LOCAL read,
 	               * IBV_ACCESS_LOCAL_WRITE for a local scatter */
 	struct {
@@ -107,7 +120,10 @@ struct ib_step {
 	enum ibv_event_type event;
 };
 
-/* Fixed when the queue pair is made. */
+/*
+ * Fixed when the queue pair is made. Of the counters this room keeps rnr_nak_sent, rnr_nak_rcvd, retransmits, naks_sent and
+ * req_flushed; packets, bytes and drops are the caller's.
+ */
 struct ib_qp_cfg {
 	bool sq_sig_all;
 	struct ib_sq *sq;
@@ -151,6 +167,28 @@ struct ib_qp {
 	bool pending[IB_LANES];
 };
 
+/* Whether the step that had this serial number is still the lane's to be carried out. */
+static inline bool ib_step_is_pending(const struct ib_qp *qp, enum ib_lane lane, uint32_t serial)
+{
+	return qp->pending[lane] && qp->step[lane].serial == serial;
+}
+
+static inline bool ib_qp_is(const struct ib_qp *qp, enum ibv_qp_state state)
+{
+	return atomic_load_explicit(&qp->state, memory_order_relaxed) == (int)state;
+}
+
+/* The room's own: makes the lane's next step pending, and returns it to be filled in. */
+static inline struct ib_step *ib_step_new(struct ib_qp *qp, enum ib_lane lane, enum ib_op op)
+{
+	struct ib_step *step = &qp->step[lane];
+
+	step->op = op;
+	step->serial++;
+	qp->pending[lane] = true;
+	return step;
+}
+
 /* A queue pair in RESET. Cannot fail. */
 void ib_qp_init(struct ib_qp *qp, const struct ib_qp_cfg *cfg);
 
@@ -162,15 +200,21 @@ void ib_qp_init(struct ib_qp *qp, const struct ib_qp_cfg *cfg);
  */
 void ib_qp_modify(struct ib_qp *qp, enum ibv_qp_state state, const struct ib_qp_attr *attr, bool sqd_event, uint64_t now);
 
-/* Enters ERR: pending steps are forgotten (the caller has cancelled what was parked), a packet being worked on is dropped;
- * the lanes then deliver flush completions: first the message in progress, then the rest in order. Idempotent. */
+/*
+ * Enters ERR: pending steps are withdrawn as said above, a packet being worked on is dropped; the lanes then deliver
+ * completions: those already due, then errors: first the message in progress, then the rest in order. Idempotent.
+ * A request may have been dropped unanswered, so on a lossless wire the caller tells the peer whenever it sees that ERR
+ * was entered, as for packets that ib_rx() refuses: its ib_lost() makes it find out.
+ */
 void ib_qp_error(struct ib_qp *qp, uint64_t now);
 
 /* The lane a packet of this opcode belongs to: IB_RESPONDER or IB_COMPLETER. */
 enum ib_lane ib_lane_of(uint8_t opcode);
-/* Hands one packet to its lane, which must be idle (ib_next returned NULL). paylen is its payload in bytes.
- * Returns 0, or -ENOTCONN when the state drops it (the caller counts it and, for requests on a lossless wire, tells the
- * sender). */
+/*
+ * Hands one packet to its lane, which must be idle (ib_next returned NULL). paylen is its payload in bytes. The fields of
+ * pkt may hold anything. Returns 0; -ENOTCONN when the state drops it (the caller counts it and, for requests on a
+ * lossless wire, tells the sender); -EINVAL: an opcode that is not in the table, dropped; -EBUSY: the lane was not idle.
+ */
 int ib_rx(struct ib_qp *qp, const struct ib_packet *pkt, uint32_t paylen, uint64_t now);
 
 struct ib_step *ib_next(struct ib_qp *qp, enum ib_lane lane, uint64_t now);
@@ -179,7 +223,8 @@ struct ib_step *ib_next(struct ib_qp *qp, enum ib_lane lane, uint64_t now);
  *   IB_TX       0; -EACCES or -EFAULT: the memory refused (local: IBV_WC_LOC_PROT_ERR; remote read: NAK)
  *   IB_SCATTER  0; -EACCES, -EFAULT likewise
  *   IB_CHECK    0; -EACCES: NAK remote access error
- *   IB_ATOMIC   0; -EACCES, -EFAULT: remote access error; -EINVAL: misaligned, NAK invalid request
+ *   IB_ATOMIC   0; -EACCES, -EFAULT: remote access error; -EINVAL: NAK invalid request (a misaligned address is refused
+ *               before there is a step)
  *   IB_RECV     0; -ENOENT: none posted (RNR NAK; in ERR: flushing of receives is complete until ib_recv_posted)
  *   IB_CQE, IB_EVENT  0
  */
@@ -192,6 +237,9 @@ void ib_lost(struct ib_qp *qp, uint64_t now);
 /* The peer is gone for good and every packet it sent has been handled: outstanding and later requests complete with
  * IBV_WC_RETRY_EXC_ERR (the first) and IBV_WC_WR_FLUSH_ERR. A queue pair that never sends is not moved to ERR. */
 void ib_peer_dead(struct ib_qp *qp, uint64_t now);
+
+/* In SQD: whether all that was begun is complete (ibv_qp_attr's sq_draining is the opposite). */
+bool ib_sq_drained(const struct ib_qp *qp);
 
 /* When ib_tick() is due (nanoseconds of the same clock), UINT64_MAX: no timer runs. */
 uint64_t ib_deadline(const struct ib_qp *qp);
