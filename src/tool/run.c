@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* `unpin run`: starts a program with unpin's device in it. unpin-run(1) is the manual. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "tool/command.h"
+#include "tool/facilities.h"
+#include "tool/option.h"
+#include "tool/preload.h"
+#include "tool/suggest.h"
+
+#define DEVICE_NAME_MAX 31
+
+struct run_options {
+	const char *device, *disable, *log;
+	bool nccl, print_env, help, version;
+};
+
+static int check_device(const char *name)
+{
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < len; i++)
+		if (!isalnum((unsigned char)name[i]) && name[i] != '_' && name[i] != '-')
+			len = 0;
+	if (len > 0 && len <= DEVICE_NAME_MAX)
+		return 0;
+	log_error("run: --device '%s': a device's name has 1 to %d letters, digits, '_' and '-'", name, DEVICE_NAME_MAX);
+	return -EINVAL;
+}
+
+static int check_facility(const char *word, size_t len)
+{
+	char name[SUGGEST_WORD_MAX + 1];
+	struct suggest s;
+
+	snprintf(name, sizeof(name), "%.*s", (int)len, word);
+	suggest_begin(&s, name);
+	for (size_t i = 0; i < facilities_count; i++) {
+		if (strcmp(facilities[i].name, name) == 0 && strlen(name) == len)
+			return 0;
+		suggest_offer(&s, facilities[i].name);
+	}
+	if (s.best)
+		log_error("run: --disable: there is no facility '%.*s'; did you mean %s?", (int)len, word, s.best);
+	else
+		log_error("run: --disable: there is no facility '%.*s'; unpin-run(1) lists them", (int)len, word);
+	return -EINVAL;
+}
+
+static int check_disable(const char *list)
+{
+	for (const char *p = list, *end; *p; p = *end ? end + 1 : end) {
+		int err;
+
+		end = strchrnul(p, ',');
+		err = check_facility(p, (size_t)(end - p));
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int check_log(const char *level)
+{
+	static const char *const levels[] = { "error", "warn", "info", "debug" };
+
+	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++)
+		if (strcmp(level, levels[i]) == 0)
+			return 0;
+	log_error("run: --log '%s' is not one of error, warn, info, debug", level);
+	return -EINVAL;
+}
+
+/* The options that become one variable of the environment each. */
+struct run_variable {
+	const char *value, *name;
+	int (*check)(const char *value);
+};
+
+static int set_variables(const struct run_options *o, const struct preload *preload)
+{
+	const struct run_variable vars[] = {
+		{ o->device, "UNPIN_DEVICE", check_device },
+		{ o->disable, "UNPIN_DISABLE", check_disable },
+		{ o->log, "UNPIN_LOG", check_log },
+		{ o->nccl ? preload->library : NULL, "NCCL_IBVERBS_LIB", NULL },
+	};
+
+	for (size_t i = 0; i < sizeof(vars) / sizeof(vars[0]); i++) {
+		int err = vars[i].value && vars[i].check ? vars[i].check(vars[i].value) : 0;
+
+		if (err)
+			return err;
+		if (vars[i].value && setenv(vars[i].name, vars[i].value, 1))
+			return -errno;
+	}
+	return 0;
+}
+
+/* As a shell reads it back: NAME='value'. */
+static void print_variable(const char *name)
+{
+	const char *value = getenv(name);
+
+	if (!value)
+		return;
+	printf("%s='", name);
+	for (; *value; value++) {
+		if (*value == '\'')
+			fputs("'\\''", stdout);
+		else
+			putchar(*value);
+	}
+	puts("'");
+}
+
+static int print_env(void)
+{
+	static const char *const names[] = { "LD_PRELOAD", "PATH", "UNPIN_DEVICE", "UNPIN_DISABLE", "UNPIN_LOG",
+		"NCCL_IBVERBS_LIB" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		print_variable(names[i]);
+	return fflush(stdout) ? PRELOAD_STATUS_SELF : 0;
+}
+
+static int run(const struct run_options *o, char **argv)
+{
+	struct program program = { .path = "" };
+	struct preload preload;
+	int err = preload_find(&preload);
+
+	if (err || set_variables(o, &preload))
+		return PRELOAD_STATUS_SELF;
+	err = preload_path(&preload);
+	if (!err && argv[0]) {
+		err = program_find(argv[0], getenv("PATH"), &program);
+		if (err) {
+			log_error("run: %s", program.why);
+			return preload_status(err);
+		}
+	}
+	if (!err)
+		err = preload_library(&preload, &program.elf);
+	if (err) {
+		log_error("run: cannot set the program's environment: %s", strerror(-err));
+		return PRELOAD_STATUS_SELF;
+	}
+	if (o->print_env)
+		return print_env();
+	err = preload_exec(&program, argv);
+	log_error("run: %s: %s", program.path, strerror(-err));
+	return preload_status(err);
+}
+
+static void help(const struct option_row *rows)
+{
+	puts("Usage: unpin run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
+		 "\n"
+		 "Runs PROGRAM with unpin's RDMA device beside the machine's own, and exits with its status.\n");
+	options_help(stdout, rows);
+	puts("\nFacilities of the kernel for --disable:");
+	for (size_t i = 0; i < facilities_count; i++)
+		printf("      %-22s %s\n", facilities[i].name, facilities[i].what);
+	puts("\nExit status: the program's; 127 when there is no such program, 126 when it cannot be run under unpin, 125 "
+		 "when\nunpin itself failed.");
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct run_options o = { 0 };
+	const struct option_row rows[] = {
+		{ 'd', "device", "NAME", "call the device NAME (default unpin0)", NULL, &o.device },
+		{ 0, "disable", "LIST", "do without these facilities of the kernel, comma-separated", NULL, &o.disable },
+		{ 0, "log", "LEVEL", "messages: error, warn (default), info or debug", NULL, &o.log },
+		{ 0, "nccl", NULL, "have NCCL load the device too (sets NCCL_IBVERBS_LIB)", &o.nccl, NULL },
+		{ 0, "print-env", NULL, "print the environment that PROGRAM would get instead of running it", &o.print_env,
+			NULL },
+		{ 'h', "help", NULL, "this text", &o.help, NULL },
+		{ 'V', "version", NULL, "the version", &o.version, NULL },
+		{ 0 },
+	};
+	int first = options_parse("run", rows, argc, argv);
+
+	if (first < 0)
+		return PRELOAD_STATUS_SELF;
+	if (o.help) {
+		help(rows);
+		return 0;
+	}
+	if (o.version) {
+		puts("unpin " UNPIN_VERSION);
+		return 0;
+	}
+	if (first == argc && !o.print_env) {
+		log_error("run: which program? For example: unpin run -- ibv_devinfo");
+		return PRELOAD_STATUS_SELF;
+	}
+	return run(&o, argv + first);
+}
