@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "nic/gid.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* --- the host's identity ---------------------------------------------------------------------------------------------- */
+
+static const char *const identities[] = {
+	"/etc/machine-id",                  /* survives a restart; may be missing or empty in a container */
+	"/proc/sys/kernel/random/boot_id", /* the kernel's, so all containers of a host share it */
+};
+
+/* Reads one identity; its length, 0 when there is none. */
+static size_t read_identity(const char *path, char *buf, size_t size)
+{
+	long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	long n;
+
+	if (fd < 0)
+		return 0;
+	n = syscall(SYS_read, (int)fd, buf, size);
+	syscall(SYS_close, (int)fd);
+	return n > 0 ? (size_t)n : 0;
+}
+
+/* FNV-1a, spread once more so that near names do not give near numbers. */
+static uint64_t hash(uint64_t h, const void *data, size_t n)
+{
+	const uint8_t *p = data;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ p[i]) * 0x100000001b3ull;
+	h ^= h >> 32;
+	return h * 0x9e3779b97f4a7c15ull;
+}
+
+__be64 nic_gid_eui64(const char *name)
+{
+	uint64_t h = 0xcbf29ce484222325ull;
+	char id[64];
+	size_t n = 0;
+
+	for (size_t i = 0; i < sizeof(identities) / sizeof(identities[0]) && !n; i++)
+		n = read_identity(identities[i], id, sizeof(id));
+	h = hash(h, id, n);
+	h = hash(h, name, strlen(name));
+	/* Of the first byte, bit 1 says that nobody assigned the number and bit 0 that it names one device. */
+	h = (h | 0x0200000000000000ull) & ~0x0100000000000000ull;
+	return htobe64(h);
+}
+
+/* --- the table -------------------------------------------------------------------------------------------------------- */
+
+struct row {
+	bool used;
+	bool seen; /* during a refresh */
+	union ibv_gid gid;
+	uint32_t ifindex;
+};
+
+static struct {
+	pthread_mutex_t lock;
+	_Atomic pid_t pid; /* whose table it is; 0: nobody's yet */
+	uint64_t read_ns; /* 0: never */
+	struct row row[NIC_GID_TABLE_LEN];
+} table = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* An address as the program's interfaces have it, with what decides its place. */
+struct found {
+	union ibv_gid gid;
+	uint32_t ifindex;
+	bool loopback;
+	bool ipv6;
+};
+
+#define FOUND_MAX 256
+
+static bool to_found(const struct ifaddrs *a, struct found *f)
+{
+	if (!a->ifa_addr || !(a->ifa_flags & IFF_UP))
+		return false;
+	memset(f, 0, sizeof(*f));
+	if (a->ifa_addr->sa_family == AF_INET) {
+		const struct sockaddr_in *in = (const void *)a->ifa_addr;
+
+		f->gid.raw[10] = f->gid.raw[11] = 0xff;
+		memcpy(&f->gid.raw[12], &in->sin_addr, 4);
+	} else if (a->ifa_addr->sa_family == AF_INET6) {
+		const struct sockaddr_in6 *in6 = (const void *)a->ifa_addr;
+
+		memcpy(f->gid.raw, &in6->sin6_addr, 16);
+		f->ipv6 = true;
+	} else {
+		return false;
+	}
+	f->ifindex = if_nametoindex(a->ifa_name);
+	f->loopback = a->ifa_flags & IFF_LOOPBACK;
+	return true;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct found *x = a, *y = b;
+
+	if (x->loopback != y->loopback)
+		return x->loopback - y->loopback;
+	if (x->ifindex != y->ifindex)
+		return x->ifindex < y->ifindex ? -1 : 1;
+	if (x->ipv6 != y->ipv6)
+		return x->ipv6 - y->ipv6;
+	return memcmp(x->gid.raw, y->gid.raw, sizeof(x->gid.raw));
+}
+
+static void link_local(struct found *f)
+{
+	memset(f, 0, sizeof(*f));
+	f->gid.global.subnet_prefix = htobe64(0xfe80000000000000ull);
+	f->gid.global.interface_id = nic_gid_eui64("");
+}
+
+/* The namespace's addresses in their order, at least one. getifaddrs is made of calls that can be cancelled: not here. */
+static size_t find_addresses(struct found *f)
+{
+	struct ifaddrs *list = NULL;
+	size_t n = 0;
+	int cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	if (getifaddrs(&list))
+		list = NULL;
+	for (struct ifaddrs *a = list; a && n < FOUND_MAX; a = a->ifa_next)
+		n += to_found(a, &f[n]);
+	freeifaddrs(list);
+	pthread_setcancelstate(cancel, NULL);
+
+	if (!n)
+		link_local(&f[n++]);
+	qsort(f, n, sizeof(f[0]), by_place);
+	return n;
+}
+
+static struct row *row_of(const struct found *f)
+{
+	for (unsigned i = 0; i < NIC_GID_TABLE_LEN; i++) {
+		struct row *r = &table.row[i];
+
+		if (r->used && r->ifindex == f->ifindex && !memcmp(r->gid.raw, f->gid.raw, sizeof(r->gid.raw)))
+			return r;
+	}
+	return NULL;
+}
+
+static struct row *free_row(void)
+{
+	for (unsigned i = 0; i < NIC_GID_TABLE_LEN; i++)
+		if (!table.row[i].used)
+			return &table.row[i];
+	return NULL;
+}
+
+/* Rows whose address is gone become empty first, then new addresses take the first empty rows. */
+static void merge(const struct found *f, size_t n)
+{
+	struct row *r;
+
+	for (unsigned i = 0; i < NIC_GID_TABLE_LEN; i++)
+		table.row[i].seen = false;
+	for (size_t i = 0; i < n; i++)
+		if ((r = row_of(&f[i])))
+			r->seen = true;
+	for (unsigned i = 0; i < NIC_GID_TABLE_LEN; i++)
+		table.row[i].used = table.row[i].used && table.row[i].seen;
+	for (size_t i = 0; i < n; i++) {
+		if (row_of(&f[i]))
+			continue;
+		r = free_row();
+		if (!r)
+			return; /* more addresses than rows: the last ones have none */
+		*r = (struct row) { .used = true, .gid = f[i].gid, .ifindex = f[i].ifindex };
+	}
+}
+
+static void refresh(void)
+{
+	struct found found[FOUND_MAX];
+	uint64_t now = clock_ns();
+
+	if (table.read_ns && now - table.read_ns < NSEC_PER_SEC)
+		return;
+	merge(found, find_addresses(found));
+	table.read_ns = now;
+}
+
+#define PID_CHANGING ((pid_t)-1)
+
+/* A child that was forked while the table was locked would wait for ever: it starts with a fresh lock and an empty table. */
+static void start_over(pid_t old, pid_t pid)
+{
+	if (!atomic_compare_exchange_strong(&table.pid, &old, PID_CHANGING))
+		return; /* another thread does */
+	if (old) {
+		pthread_mutex_init(&table.lock, NULL);
+		memset(table.row, 0, sizeof(table.row));
+		table.read_ns = 0;
+	}
+	atomic_store(&table.pid, pid);
+}
+
+static void lock_table(void)
+{
+	pid_t pid = (pid_t)syscall(SYS_getpid);
+	pid_t owner;
+
+	while ((owner = atomic_load(&table.pid)) != pid)
+		if (owner != PID_CHANGING)
+			start_over(owner, pid);
+	pthread_mutex_lock(&table.lock);
+}
+
+int nic_gid_get(unsigned index, union ibv_gid *gid, uint32_t *ifindex)
+{
+	int ret = 0;
+
+	if (index >= NIC_GID_TABLE_LEN)
+		return -EINVAL;
+	lock_table();
+	refresh();
+	if (table.row[index].used) {
+		*gid = table.row[index].gid;
+		if (ifindex)
+			*ifindex = table.row[index].ifindex;
+	} else {
+		ret = -ENODATA;
+	}
+	pthread_mutex_unlock(&table.lock);
+	return ret;
+}
