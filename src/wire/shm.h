@@ -45,6 +45,12 @@
 #define WIRE_INLINE    64u    /* payload bytes that need no slot */
 #define WIRE_HDR       48u    /* header bytes of one packet at most */
 
+/* The upper half of a queue pair number is the slot it lives in. */
+static inline uint32_t wire_qpn_slot(uint32_t qpn)
+{
+	return qpn >> WIRE_SLOT_BITS;
+}
+
 struct wire;
 struct wire_channel; /* the sending side of a channel; reference counted */
 
@@ -67,6 +73,8 @@ struct wire_flow {
 	struct list waiting; /* on the channel's list while it waits for credit */
 	uint32_t held;       /* slots in use */
 	void *owner;
+	uint32_t account; /* the wire's: who pays for the slots, while held is not 0 */
+	bool wants_slot;  /* the wire's: what it waits for */
 };
 
 /* A reserved place for one packet. */

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "wire/meet.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "wire/fds.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+#define BACKLOG   4096
+#define MAX_FDS   2
+#define MAX_RINGS 64 /* a peer rings once per arming; this many between two looks is a flood */
+
+int meet_name(struct meet_name *n, uid_t euid, const char *device, uint32_t slot)
+{
+	size_t room = sizeof(n->addr.sun_path) - 1;
+	int len;
+
+	if (!*device || strchr(device, '/'))
+		return -EINVAL;
+	memset(n, 0, sizeof(*n));
+	n->addr.sun_family = AF_UNIX;
+	/* sun_path[0] stays 0: abstract. */
+	len = snprintf(n->addr.sun_path + 1, room, "unpin/%u/%s/%u", (unsigned)euid, device, slot);
+	if (len < 0 || (size_t)len >= room)
+		return -ENAMETOOLONG;
+	n->len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+	return 0;
+}
+
+static int make_socket(void)
+{
+	int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	return s < 0 ? -errno : s;
+}
+
+int meet_listen(const struct meet_name *n)
+{
+	int s = make_socket(), err;
+
+	if (s < 0)
+		return s;
+	if (!bind(s, (const struct sockaddr *)&n->addr, n->len) && !listen(s, BACKLOG))
+		return s;
+	err = -errno;
+	close(s);
+	return err;
+}
+
+/* connect and accept4 are system calls here, not libc's: those are cancellation points, and this runs inside verbs. */
+int meet_connect(const struct meet_name *n)
+{
+	int s = make_socket(), err;
+
+	if (s < 0)
+		return s;
+	if (!syscall(SYS_connect, s, &n->addr, n->len))
+		return s;
+	err = -errno;
+	close(s);
+	return err;
+}
+
+int meet_accept(int listener)
+{
+	long s = syscall(SYS_accept4, listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	return s < 0 ? -errno : (int)s;
+}
+
+int meet_credentials(int sock, struct meet_peer *p)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return -errno;
+	p->pid = cred.pid;
+	p->euid = cred.uid;
+	p->pidfd = -1;
+	return 0;
+}
+
+int meet_pidfd(int sock, pid_t pid)
+{
+	socklen_t len = sizeof(int);
+	int fd = -1;
+
+	if (!getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &len))
+		return fd;
+	if (errno != ENOPROTOOPT)
+		return -ESRCH;
+	/* Before Linux 6.5. The number may have been given to another process since; that the peer still holds its end
+	 * makes it very likely the right one (a child that inherited the socket could outlive it). */
+	fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (fd < 0)
+		return -ESRCH;
+	if (meet_ended(sock)) {
+		close(fd);
+		return -ESRCH;
+	}
+	return fd;
+}
+
+static int events_now(int fd, short events)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+	struct timespec zero = { 0, 0 };
+
+	return syscall(SYS_ppoll, &p, 1, &zero, NULL, 0) == 1 ? p.revents : 0;
+}
+
+bool meet_dead(int pidfd)
+{
+	return events_now(pidfd, POLLIN) & POLLIN;
+}
+
+bool meet_ended(int sock)
+{
+	return events_now(sock, POLLRDHUP) & (POLLRDHUP | POLLHUP | POLLERR);
+}
+
+int meet_send(int sock, const struct layout_message *m, const int *fd, unsigned n)
+{
+	union {
+		char space[CMSG_SPACE(MAX_FDS * sizeof(int))];
+		struct cmsghdr align;
+	} control = { 0 };
+	struct iovec io = { (void *)(uintptr_t)m, sizeof(*m) };
+	struct msghdr h = { .msg_iov = &io, .msg_iovlen = 1 };
+	struct cmsghdr *c;
+
+	if (n) {
+		h.msg_control = control.space;
+		h.msg_controllen = CMSG_SPACE(n * sizeof(int));
+		c = CMSG_FIRSTHDR(&h);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(n * sizeof(int));
+		memcpy(CMSG_DATA(c), fd, n * sizeof(int));
+	}
+	return syscall(SYS_sendmsg, sock, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* The descriptors of a received message, or as many as came. */
+static unsigned take_descriptors(struct msghdr *h, int *fd)
+{
+	unsigned n = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
+		size_t got;
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		got = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < got && n < MAX_FDS; i++, n++)
+			memcpy(&fd[n], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+	}
+	return n;
+}
+
+int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, unsigned n)
+{
+	union {
+		char space[CMSG_SPACE(MAX_FDS * sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec io = { m, sizeof(*m) };
+	struct msghdr h = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control.space };
+	long got;
+	unsigned nfd;
+	int all[MAX_FDS];
+
+	/* Room for what is expected and no more: the kernel drops what does not fit and says so. */
+	h.msg_controllen = CMSG_SPACE(n * sizeof(int));
+	got = syscall(SYS_recvmsg, sock, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (got < 0)
+		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -ENOTCONN;
+	nfd = take_descriptors(&h, all);
+	if (got == sizeof(*m) && nfd == n && !(h.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && m->magic == magic &&
+	    m->version == LAYOUT_VERSION) {
+		memcpy(fd, all, n * sizeof(int));
+		return 0;
+	}
+	for (unsigned i = 0; i < nfd; i++)
+		fds_discard(all[i]);
+	if (!got)
+		return -ENOTCONN;
+	return got == sizeof(*m) && m->magic == magic && m->version != LAYOUT_VERSION ? -EPROTONOSUPPORT : -EPROTO;
+}
+
+void meet_ring(int sock)
+{
+	char any = 1;
+
+	syscall(SYS_sendto, sock, &any, 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+}
+
+int meet_hear(int sock)
+{
+	char any;
+
+	/* No room for descriptors: the kernel lets go of any that are sent along. */
+	for (int i = 0; i < MAX_RINGS; i++) {
+		long got = syscall(SYS_recvfrom, sock, &any, 1, MSG_DONTWAIT, NULL, NULL);
+
+		if (got < 0)
+			return errno == EAGAIN || errno == EINTR ? 0 : -ENOTCONN;
+		if (!got)
+			return -ENOTCONN;
+	}
+	return -EPROTO;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Meeting: abstract unix sockets (unix(7)) with names made from user, device and slot; who is at the other end; the two
+ * messages with descriptors. Nothing here blocks. No state, any thread. Descriptors that are returned are close-on-exec and
+ * belong to the caller.
+ */
+#ifndef UNPIN_WIRE_MEET_H
+#define UNPIN_WIRE_MEET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/un.h>
+
+#include "wire/layout.h"
+
+struct meet_name {
+	struct sockaddr_un addr;
+	socklen_t len;
+};
+
+/* Who is at the other end: as the kernel recorded it when the other end called connect or listen. */
+struct meet_peer {
+	pid_t pid;
+	uid_t euid;
+	int pidfd;
+};
+
+/* "unpin/<euid>/<device>/<slot>". -ENAMETOOLONG; -EINVAL: the device's name is empty or has a slash. */
+int meet_name(struct meet_name *n, uid_t euid, const char *device, uint32_t slot);
+/* A listening socket with that name. -EADDRINUSE and others. */
+int meet_listen(const struct meet_name *n);
+/* A connected socket. -ECONNREFUSED: nobody has the name; -EAGAIN: its backlog is full; others. */
+int meet_connect(const struct meet_name *n);
+/* The next waiting connection. -EAGAIN: none; -EMFILE, -ENFILE. */
+int meet_accept(int listener);
+/* Pid and user of the other end. 0 or a negative errno; pidfd is not filled in. */
+int meet_credentials(int sock, struct meet_peer *p);
+/* A pidfd of the other end's process. -ESRCH: it has died and been reaped, or cannot be seen from this pid namespace. */
+int meet_pidfd(int sock, pid_t pid);
+/* Has the process behind the pidfd died? */
+bool meet_dead(int pidfd);
+/* Has the other end closed or shut down its socket? (What it sent before may still be unread.) */
+bool meet_ended(int sock);
+
+/* Sends a message with n descriptors (n <= 2). 0, -EAGAIN, -EPIPE, ... */
+int meet_send(int sock, const struct layout_message *m, const int *fd, unsigned n);
+/* Receives a message that must have exactly this magic and n descriptors (n <= 2). 0: fd[] are the caller's, of unknown kind
+ * (fds_discard()). -EAGAIN: nothing yet; -ENOTCONN: the other end has closed; -EPROTO: anything else (all closed);
+ * -EPROTONOSUPPORT: right, but of version m->version. */
+int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, unsigned n);
+/* Sends a wake-up; a full queue is as good as one. */
+void meet_ring(int sock);
+/* Reads wake-ups away. 0; -ENOTCONN: the other end has closed; -EPROTO: more than anyone could need. */
+int meet_hear(int sock);
+
+#endif

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "wire/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "wire/channel.h"
+#include "wire/inbound.h"
+#include "wire/meet.h"
+#include "wire/peer.h"
+#include "wire/state.h"
+
+#define EVENTS   64
+#define HURRY_NS NSEC_PER_MSEC
+#define QUIET_NS (100 * NSEC_PER_MSEC)
+
+/* For an owner that does not count. */
+static struct unpin_device_counters uncounted;
+
+/* --- opening and closing --- */
+
+/* A free slot; the search begins anywhere, so that numbers come back late. */
+static int listen_somewhere(struct wire *w)
+{
+	struct meet_name name;
+	uint32_t first;
+	int sock = -EADDRINUSE, err;
+
+	if (getrandom(&first, sizeof(first), GRND_NONBLOCK) != sizeof(first))
+		first = (uint32_t)clock_ns();
+	for (uint32_t i = 0; i < LAYOUT_QPS - 1 && sock == -EADDRINUSE; i++) {
+		w->slot = 1 + (first % (LAYOUT_QPS - 1) + i) % (LAYOUT_QPS - 1);
+		err = meet_name(&name, w->euid, w->device, w->slot);
+		if (err)
+			return err;
+		sock = meet_listen(&name);
+	}
+	return sock;
+}
+
+static int own(struct wire *w, int *place, long fd)
+{
+	if (fd < 0)
+		return fd == -1 ? -errno : (int)fd;
+	fd = fds_add(&w->fds, (int)fd);
+	if (fd < 0)
+		return (int)fd;
+	*place = (int)fd;
+	return 0;
+}
+
+static int watch_own(struct wire *w, int fd, struct source *s, enum source_kind kind)
+{
+	struct epoll_event e = { .events = EPOLLIN, .data.ptr = s };
+
+	*s = (struct source){ kind, w };
+	return epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
+}
+
+static int open_descriptors(struct wire *w)
+{
+	int err, sock;
+
+	err = own(w, &w->epoll, epoll_create1(EPOLL_CLOEXEC));
+	if (!err)
+		err = own(w, &w->kick, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	if (!err)
+		err = own(w, &w->timer, timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+	if (!err)
+		err = own(w, &w->spare, open("/dev/null", O_RDONLY | O_CLOEXEC));
+	if (!err)
+		err = door_open(&w->door);
+	if (!err)
+		err = own(w, &w->door.fd, w->door.fd);
+	if (err)
+		return err;
+	sock = listen_somewhere(w);
+	if (sock < 0)
+		return sock;
+	err = own(w, &w->listener, sock);
+	if (!err)
+		err = watch_own(w, w->listener, &w->on_listener, SOURCE_LISTENER);
+	if (!err)
+		err = watch_own(w, w->kick, &w->on_kick, SOURCE_KICK);
+	if (!err)
+		err = watch_own(w, w->timer, &w->on_timer, SOURCE_TIMER);
+	return err;
+}
+
+static void destroy(struct wire *w)
+{
+	fds_close(&w->fds, &w->listener);
+	fds_close(&w->fds, &w->door.fd);
+	fds_close(&w->fds, &w->spare);
+	fds_close(&w->fds, &w->timer);
+	fds_close(&w->fds, &w->kick);
+	fds_close(&w->fds, &w->epoll);
+	door_close(&w->door);
+	fds_fini(&w->fds);
+	pthread_mutex_destroy(&w->hungry_lock);
+	pthread_mutex_destroy(&w->rx_lock);
+	pthread_mutex_destroy(&w->lock);
+	free(w->rx);
+	free(w);
+}
+
+int wire_open(const struct wire_cfg *cfg, struct wire **out)
+{
+	struct wire *w = calloc(1, sizeof(*w));
+	int err;
+
+	if (!w)
+		return -ENOMEM;
+	w->ops = *cfg->ops;
+	w->ctx = cfg->ctx;
+	w->counters = cfg->counters ? cfg->counters : &uncounted;
+	w->euid = geteuid();
+	w->listener = w->epoll = w->kick = w->timer = w->spare = w->door.fd = -1;
+	list_init(&w->guests);
+	list_init(&w->dead_guests);
+	list_init(&w->ending);
+	list_init(&w->dropping);
+	list_init(&w->hungry);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_mutex_init(&w->rx_lock, NULL);
+	pthread_mutex_init(&w->hungry_lock, NULL);
+	err = fds_init(&w->fds);
+	if (!err && snprintf(w->device, sizeof(w->device), "%s", cfg->device) >= (int)sizeof(w->device))
+		err = -ENAMETOOLONG;
+	if (!err)
+		err = open_descriptors(w);
+	if (err) {
+		destroy(w);
+		return err;
+	}
+	*out = w;
+	return 0;
+}
+
+void wire_close(struct wire *w)
+{
+	/* First nobody new. */
+	fds_close(&w->fds, &w->listener);
+	pthread_mutex_lock(&w->lock);
+	peer_close_all(w);
+	pthread_mutex_unlock(&w->lock);
+	destroy(w);
+}
+
+void wire_abandon(struct wire *w)
+{
+	fds_abandon(&w->fds);
+}
+
+uint32_t wire_slot(const struct wire *w)
+{
+	return w->slot;
+}
+
+int wire_fd(const struct wire *w)
+{
+	return w->epoll;
+}
+
+/* --- channels --- */
+
+struct wire_channel *wire_connect(struct wire *w, uint32_t slot)
+{
+	struct wire_channel *c = NULL;
+	struct peer *p;
+
+	if (!slot || slot >= LAYOUT_QPS) {
+		errno = EINVAL;
+		return NULL;
+	}
+	pthread_mutex_lock(&w->lock);
+	p = peer_of(w, slot);
+	if (!p || !p->tx) {
+		c = channel_new(w, slot);
+		if (c && !p)
+			p = peer_new(w, slot);
+		if (c && p)
+			p->tx = c;
+		else if (c)
+			channel_put(c);
+	}
+	if (p && p->tx) {
+		c = p->tx;
+		c->users++;
+		channel_ref(c);
+		peer_seek(p, clock_ns());
+	} else {
+		c = NULL;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return c;
+}
+
+void wire_disconnect(struct wire_channel *c)
+{
+	struct wire *w = c->w;
+	struct peer *p;
+
+	pthread_mutex_lock(&w->lock);
+	p = peer_of(w, c->slot);
+	if (!--c->users && p && p->tx == c)
+		peer_unused(p);
+	pthread_mutex_unlock(&w->lock);
+	channel_put(c);
+}
+
+/* --- receiving --- */
+
+/* The channels with waiting flows, in turn; NULL: there is none. The caller puts the reference. */
+static struct wire_channel *next_hungry(struct wire *w)
+{
+	struct wire_channel *c = NULL;
+	struct list *node;
+
+	pthread_mutex_lock(&w->hungry_lock);
+	node = list_pop(&w->hungry);
+	if (node) {
+		list_add_tail(&w->hungry, node);
+		c = container_of(node, struct wire_channel, hungry);
+		/* Its flows hold a reference while it is on the list, so this is not the first. */
+		channel_ref(c);
+	}
+	pthread_mutex_unlock(&w->hungry_lock);
+	return c;
+}
+
+/* Each channel with waiting flows gets one look. */
+static void give_credit(struct wire *w)
+{
+	struct wire_channel *c;
+
+	for (uint32_t turns = atomic_load(&w->nhungry); turns && (c = next_hungry(w)); turns--) {
+		channel_deliver(c, false);
+		channel_put(c);
+	}
+}
+
+int wire_poll(struct wire *w, int budget)
+{
+	int n = 0;
+
+	if (!pthread_mutex_trylock(&w->rx_lock)) {
+		n = inbound_poll_all(w, budget);
+		pthread_mutex_unlock(&w->rx_lock);
+	}
+	if (atomic_load_explicit(&w->nhungry, memory_order_relaxed))
+		give_credit(w);
+	return n;
+}
+
+void wire_notify_dropped(struct wire *w, uint32_t peer_slot, uint32_t qpn)
+{
+	struct peer *p;
+
+	pthread_mutex_lock(&w->lock);
+	p = peer_of(w, peer_slot);
+	if (p && p->rx && !p->ending)
+		inbound_notify_dropped(p->rx, qpn);
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* --- sleeping and waking --- */
+
+static bool credit_waits(struct wire *w)
+{
+	struct wire_channel *c;
+	bool has = false;
+
+	for (uint32_t turns = atomic_load(&w->nhungry); turns && !has && (c = next_hungry(w)); turns--) {
+		has = channel_has_credit(c);
+		channel_put(c);
+	}
+	return has;
+}
+
+bool wire_arm(struct wire *w)
+{
+	bool work;
+
+	door_arm(&w->door);
+	/* Another thread that takes packets at this moment is work too: it has not finished looking. */
+	work = pthread_mutex_trylock(&w->rx_lock);
+	if (!work) {
+		work = inbound_any(w);
+		pthread_mutex_unlock(&w->rx_lock);
+	}
+	work = work || credit_waits(w);
+	if (work)
+		door_disarm(&w->door);
+	return work;
+}
+
+void wire_disarm(struct wire *w)
+{
+	door_disarm(&w->door);
+}
+
+bool wire_armed(const struct wire *w)
+{
+	return door_armed(&w->door);
+}
+
+void wire_kick(struct wire *w)
+{
+	uint64_t one = 1;
+
+	syscall(SYS_write, w->kick, &one, sizeof(one));
+}
+
+/* --- service --- */
+
+static void clear(int fd)
+{
+	uint64_t count;
+
+	syscall(SYS_read, fd, &count, sizeof(count));
+}
+
+static void on_listener(void *owner, uint64_t now)
+{
+	peer_accept(owner, now);
+}
+
+static void on_kick(void *owner, uint64_t now)
+{
+	clear(((struct wire *)owner)->kick);
+}
+
+static void on_timer(void *owner, uint64_t now)
+{
+	clear(((struct wire *)owner)->timer);
+}
+
+static void on_guest(void *owner, uint64_t now)
+{
+	peer_guest_event(owner, now);
+}
+
+static void on_tx(void *owner, uint64_t now)
+{
+	peer_tx_event(owner);
+}
+
+static void on_rx(void *owner, uint64_t now)
+{
+	peer_rx_event(owner);
+}
+
+static void on_process(void *owner, uint64_t now)
+{
+	peer_process_event(owner);
+}
+
+static void (*const on_event[SOURCES])(void *owner, uint64_t now) = {
+	[SOURCE_LISTENER] = on_listener,
+	[SOURCE_KICK] = on_kick,
+	[SOURCE_TIMER] = on_timer,
+	[SOURCE_GUEST] = on_guest,
+	[SOURCE_TX] = on_tx,
+	[SOURCE_RX] = on_rx,
+	[SOURCE_PROCESS] = on_process,
+};
+
+static void handle_events(struct wire *w, uint64_t now)
+{
+	struct epoll_event e[EVENTS];
+	int n;
+
+	/* A few rounds: whoever keeps us busy here shares with the packets. */
+	for (int round = 0; round < 4; round++) {
+		n = (int)syscall(SYS_epoll_pwait, w->epoll, e, EVENTS, 0, NULL, 0);
+		for (int i = 0; i < n; i++) {
+			struct source *s = e[i].data.ptr;
+
+			on_event[s->kind](s->owner, now);
+		}
+		if (n < EVENTS)
+			return;
+	}
+}
+
+/* Hands out drop notices, one channel at a time, without locks. */
+static void tell_dropped(struct wire *w)
+{
+	for (;;) {
+		struct wire_channel *c = NULL;
+		struct list *node;
+
+		pthread_mutex_lock(&w->lock);
+		node = list_pop(&w->dropping);
+		if (node) {
+			c = container_of(node, struct wire_channel, dropping);
+			channel_ref(c);
+		}
+		pthread_mutex_unlock(&w->lock);
+		if (!c)
+			return;
+		channel_dropped(c);
+		channel_put(c);
+	}
+}
+
+static void tell_gone(struct wire *w)
+{
+	struct peer *p;
+
+	for (;;) {
+		pthread_mutex_lock(&w->lock);
+		p = peer_next_gone(w);
+		pthread_mutex_unlock(&w->lock);
+		if (!p)
+			return;
+		if (!p->unmet)
+			w->ops.gone(w->ctx, p->slot, p->dead);
+		if (p->tx) {
+			/* Whoever still waits learns that there is nothing to wait for. */
+			channel_deliver(p->tx, true);
+			channel_put(p->tx);
+		}
+		if (p->rx)
+			inbound_put(p->rx);
+		peer_free(p);
+	}
+}
+
+static void set_timer(struct wire *w)
+{
+	uint64_t ns = w->hurry ? HURRY_NS : w->nguests ? QUIET_NS : 0;
+	struct itimerspec t = { .it_value = { .tv_nsec = (long)ns } };
+
+	if (ns)
+		timerfd_settime(w->timer, 0, &t, NULL);
+}
+
+void wire_service(struct wire *w, uint64_t now)
+{
+	pthread_mutex_lock(&w->lock);
+	w->hurry = false;
+	handle_events(w, now);
+	peer_tick(w, now);
+	pthread_mutex_unlock(&w->lock);
+	tell_dropped(w);
+	tell_gone(w);
+	pthread_mutex_lock(&w->lock);
+	set_timer(w);
+	pthread_mutex_unlock(&w->lock);
+}
