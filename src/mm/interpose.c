@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Build systems ask for 64-bit offsets, and then the headers make mmap another name of mmap64; here they are two functions. */
-#undef _FILE_OFFSET_BITS
 #include "mm/interpose.h"
 
 #include <errno.h>
@@ -15,6 +13,7 @@
 #include <unistd.h>
 
 #include "mm/page.h"
+#include "mm/pin.h"
 #include "mm/safecopy.h"
 #include "mm/vma.h"
 
@@ -62,7 +61,7 @@ int raw_madvise(void *addr, size_t len, int advice)
 
 static bool watched(void)
 {
-	return atomic_load_explicit(&observer, memory_order_acquire);
+	return atomic_load_explicit(&observer, memory_order_acquire) || pin_any();
 }
 
 /* The pages of a range that the kernel will accept: starts at a page, has bytes, does not wrap. */
@@ -78,8 +77,11 @@ static size_t whole(size_t len)
 
 static void before(uintptr_t addr, size_t len)
 {
-	(void)addr;
-	(void)len;
+	int saved = errno;
+
+	if (sound(addr, len))
+		pin_diverge(addr, whole(len));
+	errno = saved;
 }
 
 static void after(enum mm_change what, uintptr_t addr, size_t len)
@@ -141,6 +143,12 @@ static void *observed_grow(uintptr_t old, size_t old_len, size_t new_len, int fl
 {
 	void *r;
 
+	if (pin_any()) {
+		r = raw_mremap((void *)old, old_len, new_len, flags & ~MREMAP_MAYMOVE, NULL);
+		if (r != MAP_FAILED || errno != ENOMEM || !(flags & MREMAP_MAYMOVE))
+			return r;
+		before(old, old_len);
+	}
 	r = raw_mremap((void *)old, old_len, new_len, flags, NULL);
 	if (r != (void *)old)
 		after(MM_UNMAP, old, old_len);
@@ -207,6 +215,8 @@ static void before_discard(uintptr_t addr, size_t len, int advice)
 
 	if (advice == MADV_DONTNEED_LOCKED)
 		before(addr, len);
+	else if (advice != MADV_PAGEOUT && sound(addr, len))
+		pin_discard(addr, whole(len));
 	errno = saved;
 }
 
