@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Build systems ask for 64-bit offsets, and then the headers make mmap another name of mmap64; here they are two
+ * functions. */
+#undef _FILE_OFFSET_BITS
 #include "mm/interpose.h"
 
 #include <errno.h>
