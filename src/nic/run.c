@@ -111,10 +111,8 @@ static int do_tx(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct 
 		/* Before the try: credit may come between the refusal and the return. */
 		atomic_store(&lane->blocked, true);
 		err = wire_reserve(flow, len, &tx);
-		if (err == -EAGAIN) {
-			counter_add(&qp->nic->seg->dev.tx_no_credit, 1);
+		if (err == -EAGAIN)
 			return BLOCKED;
-		}
 		atomic_store(&lane->blocked, false);
 	}
 	if (err) {
