@@ -116,8 +116,9 @@ static int do_tx(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct 
 		atomic_store(&lane->blocked, false);
 	}
 	if (err) {
-		/* Nobody there (or no memory for slots): lost, as on any network. Retries and their counts decide what comes of it. */
-		ib_lost(&qp->ib, clock_ns());
+		/* Nobody there (or no memory for slots): lost, as on any network. The transport is told when it knows that the
+		 * packet was sent; retries and their counts decide what comes of it. */
+		atomic_store(&qp->peer_lost, true);
 		return 0;
 	}
 	err = gather(qp, b, lane, s, tx.payload);
@@ -326,12 +327,12 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 	uint64_t now = clock_ns();
 	bool did;
 
-	if (atomic_exchange(&qp->peer_lost, false))
-		ib_lost(&qp->ib, now);
 	if (ib_deadline(&qp->ib) <= now)
 		ib_tick(&qp->ib, now);
 	do {
-		did = false;
+		did = atomic_load(&qp->peer_lost) && atomic_exchange(&qp->peer_lost, false);
+		if (did)
+			ib_lost(&qp->ib, now);
 		qp->hand_over = false;
 		/* Responses first: they free what requests wait for. */
 		did |= run_lane(qp, b, IB_COMPLETER, now);
