@@ -11,16 +11,16 @@
  *   raise    an access finds a page not valid for it; the caller's waiter is queued
  *   queue    the event enters the fault queue (a page already faulting: the waiter joins, "coalesced")
  *   resolve  rights and range are checked, pages are populated, in batches that grow with sequential use
- *   map      under the leaf's lock, if its invalidation sequence has not moved since, pages become valid; else resolve again;
- *            after three such rounds the access is let through unmapped: its copy takes the CPU's own fault (progress)
+ *   map      pages that no invalidation has touched since they became faulting become valid; else resolve again; after three
+ *            such rounds the access is let through unmapped: its copy takes the CPU's own fault (progress)
  *   resume   waiters are told, in order
  *   retry    the caller accesses again
  *
- * Cheap faults (absent anonymous memory with no swap on, or pages of a file that are resident elsewhere) are resolved on the spot by the accessing
- * thread, within a budget of pages; what may sleep goes to the driver threads.
+ * Cheap faults (absent anonymous memory that is not in swap, pages of a file that are in the page cache) are resolved on the spot by
+ * the accessing thread, within a budget of pages; what may sleep goes to the driver threads.
  *
- * Threads: every function from any thread unless it says otherwise. Locks, in order: region list, leaf, fault queue. None is held
- * across malloc, free, madvise, munmap (odp_space_invalidate runs inside them), across a copy, or across a waiter's ready().
+ * Threads: every function from any thread unless it says otherwise. There is one lock, the fault queue's; it is not held
+ * across malloc, free, madvise, munmap, a populate, a copy, or a waiter's ready(). Invalidation takes no lock at all.
  */
 #ifndef UNPIN_ODP_SPACE_H
 #define UNPIN_ODP_SPACE_H
@@ -34,6 +34,9 @@
 #include "mm/safecopy.h"
 
 struct odp_space;
+
+#define ODP_STREAMS 4u /* sequential accesses that a region tells apart */
+#define ODP_FORCED  3u /* rounds lost before an access is let through */
 
 struct odp_cfg {
 	unsigned driver_threads;           /* 1..64 */
@@ -51,8 +54,13 @@ void odp_space_abandon(struct odp_space *s);
 
 enum odp_cause { ODP_NOTIFIER, ODP_FORK, ODP_STALE, ODP_SWEEP, ODP_DEREG };
 
-/* Pages of [addr, addr + len) are no longer valid. Cost follows the leaves that exist in the range. May be called inside malloc or
- * free, from any thread; does not allocate, does not sleep on anything but short leaf locks. */
+/*
+ * Pages of [addr, addr + len) are no longer valid; called after the change has taken effect. Cost follows the leaves that exist in the
+ * range. Lock-free: it may be called inside malloc or free, in a signal handler, while any other thread is stopped.
+ * Counted (ODP_NOTIFIER, ODP_SWEEP, ODP_STALE) as page_invalidations: the range's pages of a region in those 2 MiB leaves where the device
+ * has touched any page; page_invalidations_handled: those that were valid. The region that faulted last in a
+ * stretch of 32 KiB is the one that is credited where several overlap.
+ */
 void odp_space_invalidate(struct odp_space *s, uintptr_t addr, size_t len, enum odp_cause cause);
 /* In the parent after fork: read-write entries become read-only (the pages are shared copy-on-write now). */
 void odp_space_forked(struct odp_space *s);
@@ -65,36 +73,54 @@ struct odp_region {
 	uintptr_t addr;
 	size_t len;
 	bool writable;                   /* the device may write (rights of the key are checked by the caller) */
-	struct unpin_odp_counters *odp;  /* the region's; never NULL */
-	_Atomic uint32_t users;          /* copies running; the top bit: closing */
-	struct list waiters;             /* parked on this region; under the space's region lock */
-	uintptr_t next_fault;            /* sequential detection, racy by design: */
-	uint32_t window;                 /* pages of the next batch */
+	/* The region's. Never NULL. Must stay mapped (not necessarily this region's) until odp_space_close(). */
+	struct unpin_odp_counters *odp;
+	/* The room's, from here on. Under the fault queue's lock, unless said otherwise. */
+	_Atomic bool closing;
+	uint16_t owner;                  /* its number in the table's groups */
+	struct list node;                /* on the space's list */
+	struct list waiters;             /* parked on this region */
+	struct list faults;              /* events that it raised */
+	struct odp_stream {
+		uintptr_t next;          /* where a sequential access would fault next */
+		uint32_t window;         /* pages of its last batch */
+	} stream[ODP_STREAMS];
+	uint32_t stream_hand;            /* the one to be replaced next */
+	uint64_t folded_in, folded_out;  /* what of the byte counters the totals have already */
 };
 
 /* Records the window; no page is looked at. Cannot fail. Fields space .. odp are filled by the caller. */
 void odp_region_init(struct odp_region *r);
-/* Ends it: parked waiters are told -ECANCELED (through ready()) at once; then waits for copies that are running, not for populates (they are
- * orphaned). Later accesses fail with -ECANCELED. */
+/*
+ * Ends it: parked waiters are told -ECANCELED (through ready()) at once; nobody parks on it afterwards; populates under way are
+ * orphaned, not waited for. Accesses that begin later fail with -ECANCELED, those that are running end or fail with it: the caller
+ * waits for them (its own rundown) before it reuses or frees the region or its memory.
+ */
 void odp_region_fini(struct odp_region *r);
 
 /*
  * Someone who waits for a fault. Owned by the caller, zeroed before first use; on at most one region at a time. ready() is called
- * once, from any thread, without locks of this room, possibly before the access that queued it has returned; result 0: retry;
+ * once per -EINPROGRESS, from any thread, without locks of this room, possibly before the access that queued it has returned; result 0: retry;
  * -EACCES, -EFAULT: the fault failed; -ECANCELED: the region is gone. It must only hand on (it must not access).
+ * Whatever the result, the access may be made again: a failed one then returns the error of its fault. A caller that gives
+ * the access up instead calls odp_cancel() before it uses the waiter for another.
  */
 struct odp_waiter {
-	struct list node;
-	struct odp_region *region;
 	void (*ready)(struct odp_waiter *w, int result);
-	uint64_t raised_ns;
-	void *fault; /* the room's */
-	uintptr_t addr; /* what is waited for */
-	uint32_t forced; /* rounds lost against invalidations */
-	void *owner;     /* the caller's */
+	void *owner;            /* the caller's */
+	/* The room's, from here on. Under the fault queue's lock while it waits, else its owner's. */
+	struct list node, of_region;
+	struct odp_space *space;
+	struct odp_region *region;
+	void *fault;            /* what it waits for; NULL: nothing */
+	uintptr_t addr, high;   /* the page it waits for, and the furthest one it has waited for */
+	uint64_t raised_ns, resolved_ns; /* 0: none */
+	uint32_t forced;        /* rounds lost against invalidations; from ODP_FORCED on it is let through */
+	int result;
+	bool write, major;
 };
 
-/* true: ready() has not been called and will not be. false: it was or is being called. */
+/* Forgets what it waits, or has waited, for. true: ready() has not been called and will not be. false: it was or is being called. */
 bool odp_cancel(struct odp_waiter *w);
 
 /*
@@ -111,8 +137,12 @@ int odp_cmp_swap(struct odp_region *r, enum safecopy_path path, uintptr_t va, ui
 int odp_fetch_add(struct odp_region *r, enum safecopy_path path, uintptr_t va, uint64_t add, uint64_t *orig,
 	struct odp_waiter *w);
 
-/* Work for whoever ticks (the engine, a few times a second while there is traffic): ages entries, drops what has left memory, frees empty leaves. Bounded work per call;
- * never sleeps on I/O. Returns true while another call would find more to do (entries exist that are not verified). */
+/*
+ * Work for whoever ticks (the engine, a few times a second while there is traffic): asks for a stretch of the table what has left
+ * memory and drops it, frees empty leaves, brings the byte counters of the totals up to date (the regions' are exact at any time). Bounded
+ * work per call (well under a millisecond); never sleeps on I/O. Returns true while another call would find more to do:
+ * false after a full round in which nothing was faulted or dropped.
+ */
 bool odp_space_sweep(struct odp_space *s, uint64_t now);
 
 #endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* The inside of an address space, shared by the room's files. */
+#ifndef UNPIN_ODP_CORE_H
+#define UNPIN_ODP_CORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/hist.h"
+#include "odp/fault.h"
+#include "odp/owner.h"
+#include "odp/pagetable.h"
+#include "odp/space.h"
+#include "odp/vmacache.h"
+
+#define ODP_DRIVERS_MAX 64u
+
+struct odp_space {
+	struct pagetable table;
+	_Atomic bool swap_on;     /* anonymous memory can leave, as of the last fault or sweep */
+	_Atomic uint32_t changes; /* of mappings, as reported */
+	_Atomic uint32_t activity; /* anything for the sweep to do again */
+	struct odp_cfg cfg;
+
+	struct fault_queue faults; /* its lock guards what follows, and making and freeing leaves */
+	struct list regions;
+	struct owners owners;
+	struct vmacache vmas;
+	bool stopping;
+	uint64_t drivers; /* bit per driver[] that is running or being made */
+	unsigned drivers_idle;
+	pthread_t driver[ODP_DRIVERS_MAX];
+
+	pthread_mutex_t sweep_lock; /* one sweeper at a time */
+	uintptr_t sweep_at;         /* where the next call goes on */
+	uint32_t sweep_activity;    /* as it was when this round began */
+};
+
+static inline uint16_t odp_tick(void)
+{
+	struct timespec ts;
+
+	/* Some milliseconds behind, and cheap. */
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint16_t)(((uint64_t)ts.tv_sec * NSEC_PER_SEC + (uint64_t)ts.tv_nsec) / PAGETABLE_TICK_NS);
+}
+
+static inline void odp_active(struct odp_space *s)
+{
+	atomic_fetch_add_explicit(&s->activity, 1, memory_order_relaxed);
+}
+
+/* Adds n to a counter of the region (c, may be NULL) and of the device. */
+#define odp_count(s, c, field, n)                                                                            \
+	do {                                                                                                     \
+		struct unpin_odp_counters *counters_ = (c);                                                          \
+		uint64_t n_ = (n);                                                                                   \
+		if (counters_)                                                                                       \
+			counter_add(&counters_->field, n_);                                                              \
+		counter_add(&(s)->cfg.totals->field, n_);                                                            \
+	} while (0)
+
+/* --- resolve.c ----------------------------------------------------------------------------------------------------- */
+
+struct odp_outcome {
+	int err;     /* 0, -EACCES, -EFAULT: of the first page */
+	bool forced; /* it could not be kept valid: let the access through */
+};
+
+/*
+ * Resolves an event, populating at most `limit` of its pages, and ends it: its waiters are told. spot: the calling thread is an
+ * access and must not dawdle. Without locks.
+ */
+struct odp_outcome odp_resolve(struct odp_space *s, struct fault *f, unsigned limit, bool spot);
+
+/* --- driver.c ------------------------------------------------------------------------------------------------------ */
+
+/* Sees to it that a thread will come for what is in the line: makes one if all are busy, or does the work itself when there is
+ * none and none can be made. Without locks. */
+void odp_drivers_need(struct odp_space *s);
+/* Joins all. The line is empty when it returns. */
+void odp_drivers_stop(struct odp_space *s);
+
+/* --- region.c ------------------------------------------------------------------------------------------------------ */
+
+/* Brings the totals' byte counters up to date with the region's. Under the fault queue's lock. */
+void odp_region_fold(struct odp_region *r);
+
+#endif

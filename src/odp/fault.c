@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "odp/fault.h"
+
+#include <assert.h>
+#include <errno.h>
+
+#include "odp/pagetable.h"
+
+/* What a piece of the pool is padded to. */
+#define FAULT_BYTES 256u
+
+_Static_assert(sizeof(struct fault) <= FAULT_BYTES, "an event fits its piece");
+
+int fault_queue_init(struct fault_queue *q)
+{
+	int err = pthread_mutex_init(&q->lock, NULL);
+
+	if (err)
+		return -err;
+	err = pthread_cond_init(&q->work, NULL);
+	if (err) {
+		pthread_mutex_destroy(&q->lock);
+		return -err;
+	}
+	for (unsigned i = 0; i < FAULT_BUCKETS; i++)
+		list_init(&q->bucket[i]);
+	list_init(&q->line);
+	q->line_len = 0;
+	slab_init(&q->pool, FAULT_BYTES, true);
+	return 0;
+}
+
+void fault_queue_destroy(struct fault_queue *q)
+{
+	assert(!q->pool.used);
+	slab_destroy(&q->pool);
+	pthread_cond_destroy(&q->work);
+	pthread_mutex_destroy(&q->lock);
+}
+
+static struct list *bucket_of(struct fault_queue *q, uintptr_t va)
+{
+	uint64_t leaf = va >> LEAF_SHIFT;
+
+	return &q->bucket[(leaf ^ leaf >> 8) % FAULT_BUCKETS];
+}
+
+struct fault *fault_new(struct fault_queue *q, struct odp_region *r, uintptr_t addr, unsigned pages)
+{
+	struct fault *f = slab_take(&q->pool);
+
+	if (!f)
+		return NULL;
+	*f = (struct fault){ .addr = addr, .pages = pages, .region = r };
+	list_init(&f->line);
+	list_init(&f->waiters);
+	list_add_tail(bucket_of(q, addr), &f->hash);
+	list_add_tail(&r->faults, &f->of_region);
+	return f;
+}
+
+struct fault *fault_find(struct fault_queue *q, uintptr_t va)
+{
+	list_for_each(pos, bucket_of(q, va)) {
+		struct fault *f = container_of(pos, struct fault, hash);
+
+		if (va >= f->addr && va - f->addr < (uintptr_t)f->pages << ODP_PAGE_SHIFT)
+			return f;
+	}
+	return NULL;
+}
+
+bool fault_in_leaf(struct fault_queue *q, uintptr_t va)
+{
+	list_for_each(pos, bucket_of(q, va))
+		if (container_of(pos, struct fault, hash)->addr >> LEAF_SHIFT == va >> LEAF_SHIFT)
+			return true;
+	return false;
+}
+
+void fault_enqueue(struct fault_queue *q, struct fault *f)
+{
+	list_add_tail(&q->line, &f->line);
+	q->line_len++;
+	pthread_cond_signal(&q->work);
+}
+
+struct fault *fault_dequeue(struct fault_queue *q)
+{
+	struct list *node = list_pop(&q->line);
+
+	if (!node)
+		return NULL;
+	q->line_len--;
+	return container_of(node, struct fault, line);
+}
+
+void fault_join(struct fault *f, struct odp_region *r, struct odp_waiter *w, bool raiser)
+{
+	assert(!w->fault);
+	w->region = r;
+	w->space = r->space;
+	w->fault = f;
+	w->major = f->major;
+	if (raiser)
+		list_add_head(&f->waiters, &w->node);
+	else
+		list_add_tail(&f->waiters, &w->node);
+	list_add_tail(&r->waiters, &w->of_region);
+}
+
+void fault_leave(struct odp_waiter *w)
+{
+	list_del(&w->node);
+	list_del(&w->of_region);
+	w->fault = NULL;
+}
+
+void fault_forget(struct odp_waiter *w)
+{
+	w->raised_ns = w->resolved_ns = 0;
+	w->high = 0;
+	w->forced = 0;
+}
+
+/* A waiter that is on no event any more and has yet to be told: nobody but the teller touches it. */
+static void move_to_told(struct odp_waiter *w, int result, struct list *told)
+{
+	fault_leave(w);
+	w->result = result;
+	list_add_tail(told, &w->node);
+}
+
+void fault_finish(struct fault_queue *q, struct fault *f, int err, bool forced, uint64_t now, struct list *told)
+{
+	list_for_each_safe(pos, &f->waiters) {
+		struct odp_waiter *w = container_of(pos, struct odp_waiter, node);
+		bool same = w->addr >> ODP_PAGE_SHIFT == f->addr >> ODP_PAGE_SHIFT;
+
+		w->resolved_ns = now;
+		w->major = f->major;
+		if (same && forced)
+			w->forced = ODP_FORCED;
+		/* A reader is not refused because a writer was. */
+		move_to_told(w, same && (w->write || !f->write) ? err : 0, told);
+	}
+	list_del(&f->hash);
+	list_del(&f->of_region);
+	slab_give(&q->pool, f);
+}
+
+void fault_tell(struct list *told)
+{
+	struct list *node;
+
+	/* Taken off before it is told: from then on it is its owner's, who may free it or let it wait again. */
+	while ((node = list_pop(told))) {
+		struct odp_waiter *w = container_of(node, struct odp_waiter, node);
+
+		w->ready(w, w->result);
+	}
+}
+
+void fault_region_end(struct odp_region *r, struct list *told)
+{
+	struct list *node;
+
+	list_for_each_safe(pos, &r->waiters)
+		move_to_told(container_of(pos, struct odp_waiter, of_region), -ECANCELED, told);
+	while ((node = list_pop(&r->faults)))
+		container_of(node, struct fault, of_region)->region = NULL;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Opening and closing an address space. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "mm/residency.h"
+#include "odp/core.h"
+
+static int check(const struct odp_cfg *cfg)
+{
+	if (!cfg->driver_threads || cfg->driver_threads > ODP_DRIVERS_MAX)
+		return -EINVAL;
+	return cfg->totals && cfg->step_ns && cfg->table_bytes && cfg->leaves ? 0 : -EINVAL;
+}
+
+static int make_tables(struct odp_space *s)
+{
+	int err = pagetable_init(&s->table, s->cfg.table_bytes, s->cfg.leaves);
+
+	if (err)
+		return err;
+	err = owners_init(&s->owners);
+	if (err)
+		pagetable_destroy(&s->table);
+	return err;
+}
+
+static void destroy_tables(struct odp_space *s)
+{
+	owners_destroy(&s->owners);
+	pagetable_destroy(&s->table);
+}
+
+int odp_space_open(const struct odp_cfg *cfg, struct odp_space **out)
+{
+	struct odp_space *s;
+	int err = check(cfg);
+
+	if (err)
+		return err;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->cfg = *cfg;
+	list_init(&s->regions);
+	pthread_mutex_init(&s->sweep_lock, NULL);
+	atomic_store(&s->swap_on, residency_swap_on(clock_ns()));
+	err = make_tables(s);
+	if (err)
+		goto out_space;
+	err = fault_queue_init(&s->faults);
+	if (err)
+		goto out_tables;
+	*out = s;
+	return 0;
+out_tables:
+	destroy_tables(s);
+out_space:
+	pthread_mutex_destroy(&s->sweep_lock);
+	free(s);
+	return err;
+}
+
+void odp_space_close(struct odp_space *s)
+{
+	assert(list_empty(&s->regions));
+	odp_drivers_stop(s);
+	fault_queue_destroy(&s->faults);
+	destroy_tables(s);
+	pthread_mutex_destroy(&s->sweep_lock);
+	free(s);
+}
+
+void odp_space_abandon(struct odp_space *s)
+{
+	/* The child has the memory, but neither the threads nor locks in a known state. What is not touched costs nothing. */
+	(void)s;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The sweep: what neither the notifier nor an access has found. Leaf by leaf it asks the kernel what is in memory, drops entries over what is
+ * not, renews the ticks of the rest, and frees leaves that are empty.
+ */
+#include <string.h>
+
+#include "mm/residency.h"
+#include "odp/core.h"
+
+/* What a call may spend: looking at a leaf is cheap, asking the kernel about 512 pages takes some ten microseconds. */
+#define BUDGET      1024u
+#define COST_LOOK   1u
+#define COST_QUERY  64u
+
+static bool has_valid(const struct leaf *leaf)
+{
+	for (unsigned g = 0; g < LEAF_GROUPS; g++)
+		if (page_valid(atomic_load_explicit(&leaf->word[g], memory_order_relaxed), ~0ull))
+			return true;
+	return false;
+}
+
+/* Drops the entries of a leaf over pages that are not in memory. */
+static void verify_leaf(struct odp_space *s, struct leaf *leaf, uintptr_t base)
+{
+	unsigned char resident[LEAF_PAGES];
+	uint16_t tick = odp_tick();
+	uint64_t before[LEAF_GROUPS];
+
+	/* Pages that become valid after this look were populated after it: they are not judged by an older answer. */
+	for (unsigned g = 0; g < LEAF_GROUPS; g++)
+		before[g] = page_valid(atomic_load(&leaf->word[g]), ~0ull);
+	if (residency_query((void *)base, LEAF_PAGES, resident) < 0)
+		return;
+	for (unsigned g = 0; g < LEAF_GROUPS; g++) {
+		uint64_t gone = 0;
+
+		for (unsigned i = 0; i < GROUP_PAGES; i++)
+			if (before[g] >> (8 * i) & 1 && !resident[g * GROUP_PAGES + i])
+				gone |= 0xffull << (8 * i);
+		for (unsigned i = 0; gone && i < GROUP_PAGES; i++)
+			if (gone >> (8 * i) & 1)
+				odp_space_invalidate(s, base + (g * GROUP_PAGES + i) * ODP_PAGE, ODP_PAGE, ODP_SWEEP);
+		if (before[g])
+			atomic_store_explicit(&leaf->tick[g], tick, memory_order_relaxed);
+	}
+}
+
+static unsigned sweep_leaf(struct odp_space *s, struct leaf *leaf, uintptr_t base)
+{
+	unsigned cost = COST_LOOK;
+
+	if (has_valid(leaf)) {
+		verify_leaf(s, leaf, base);
+		cost = COST_QUERY;
+	}
+	if (!has_valid(leaf)) {
+		fault_lock(&s->faults);
+		/* An event points to its leaf even when all its pages have been taken away from it. */
+		if (!fault_in_leaf(&s->faults, base))
+			pagetable_free_if_empty(&s->table, base);
+		fault_unlock(&s->faults);
+	}
+	return cost;
+}
+
+static void fold_regions(struct odp_space *s)
+{
+	fault_lock(&s->faults);
+	list_for_each(pos, &s->regions)
+		odp_region_fold(container_of(pos, struct odp_region, node));
+	fault_unlock(&s->faults);
+}
+
+/* One stretch. Returns whether a round has come to its end. */
+static bool sweep_some(struct odp_space *s)
+{
+	uintptr_t at = s->sweep_at;
+	unsigned spent = 0;
+	struct leaf *leaf;
+
+	while (spent < BUDGET) {
+		leaf = pagetable_next(&s->table, &at, TABLE_LIMIT);
+		if (!leaf) {
+			s->sweep_at = 0;
+			return true;
+		}
+		at = at >> LEAF_SHIFT << LEAF_SHIFT;
+		spent += sweep_leaf(s, leaf, at);
+		at += LEAF_BYTES;
+	}
+	s->sweep_at = at;
+	return false;
+}
+
+bool odp_space_sweep(struct odp_space *s, uint64_t now)
+{
+	uint32_t activity;
+	bool more = true;
+
+	if (pthread_mutex_trylock(&s->sweep_lock))
+		return true;
+	atomic_store_explicit(&s->swap_on, residency_swap_on(now), memory_order_relaxed);
+	fold_regions(s);
+	if (!s->sweep_at)
+		s->sweep_activity = atomic_load_explicit(&s->activity, memory_order_relaxed);
+	if (sweep_some(s)) {
+		activity = atomic_load_explicit(&s->activity, memory_order_relaxed);
+		more = activity != s->sweep_activity;
+	}
+	pthread_mutex_unlock(&s->sweep_lock);
+	return more;
+}
