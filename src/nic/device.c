@@ -104,6 +104,7 @@ static void init_locks_and_lists(struct nic *nic)
 	list_init(&nic->engine_runq);
 	list_init(&nic->timers);
 	list_init(&nic->rx_pool);
+	list_init(&nic->refused);
 	atomic_store(&nic->earliest, UINT64_MAX);
 	nic_keys_init(nic);
 	nic_qps_init(nic);

@@ -152,24 +152,48 @@ static bool enqueue(struct nic *nic, struct wire_rx *rx, enum ib_lane l)
 	return ok;
 }
 
+/* Under the wire's rx lock: only queues. What nobody takes is dealt with after the burst (drop_refused). */
 static void on_put(void *ctx, struct wire_rx *rx)
 {
 	struct nic *nic = ctx;
 	struct ib_packet pkt;
-	bool malformed;
 
 	if (!rx->hdrlen) {
 		nic_rx_put(nic, rx);
 		return;
 	}
-	malformed = ib_packet_decode(&pkt, rx->hdr, rx->hdrlen) || pkt.dest_qpn != rx->dest_qpn;
-	if (!malformed && enqueue(nic, rx, ib_lane_of(pkt.opcode)))
+	if (!ib_packet_decode(&pkt, rx->hdr, rx->hdrlen) && pkt.dest_qpn == rx->dest_qpn &&
+		enqueue(nic, rx, ib_lane_of(pkt.opcode)))
 		return;
+	pthread_mutex_lock(&nic->rx_pool_lock);
+	list_init(&rx->node);
+	list_add_tail(&nic->refused, &rx->node);
+	atomic_store_explicit(&nic->any_refused, true, memory_order_relaxed);
+	pthread_mutex_unlock(&nic->rx_pool_lock);
+}
+
+void nic_rx_drop(struct nic *nic, struct wire_rx *rx)
+{
+	struct ib_packet pkt;
+
 	counter_add(&nic->seg->dev.rx_dropped, 1);
-	if (!malformed && ib_lane_of(pkt.opcode) == IB_RESPONDER)
+	/* The sender of a request would wait for ever: on this wire its timer runs only when it is told. */
+	if (!ib_packet_decode(&pkt, rx->hdr, rx->hdrlen) && ib_lane_of(pkt.opcode) == IB_RESPONDER)
 		wire_notify_dropped(nic->wire, rx->src_slot, rx->src_qpn);
 	wire_release(nic->wire, rx);
 	nic_rx_put(nic, rx);
+}
+
+static void drop_refused(struct nic *nic)
+{
+	struct list refused = LIST_INIT(refused), *node;
+
+	pthread_mutex_lock(&nic->rx_pool_lock);
+	list_splice_tail(&refused, &nic->refused);
+	atomic_store_explicit(&nic->any_refused, false, memory_order_relaxed);
+	pthread_mutex_unlock(&nic->rx_pool_lock);
+	while ((node = list_pop(&refused)))
+		nic_rx_drop(nic, container_of(node, struct wire_rx, node));
 }
 
 /* Every live queue pair that talks to the slot (or only number qpn) learns of a loss or a death. */
@@ -263,6 +287,8 @@ bool nic_progress(struct nic *nic, struct nic_burst *b)
 	bool did = wire_poll(nic->wire, BURST) > 0;
 	uint64_t earliest = atomic_load_explicit(&nic->earliest, memory_order_relaxed), now;
 
+	if (atomic_load_explicit(&nic->any_refused, memory_order_relaxed))
+		drop_refused(nic);
 	if (earliest != UINT64_MAX && (now = clock_ns()) >= earliest)
 		timers_expire(nic, now);
 	did |= runq_run(nic, &nic->runq, &nic->runq_len, b);

@@ -242,6 +242,8 @@ struct nic {
 	pthread_mutex_t rx_pool_lock;
 	struct list rx_pool; /* free wire_rx buffers */
 	uint32_t rx_pool_len;
+	struct list refused; /* packets that no queue pair takes, until the burst is over */
+	_Atomic bool any_refused;
 };
 
 int nic_segment_create(struct nic *nic);
@@ -263,6 +265,8 @@ void nic_engine_wake(struct nic *nic);
 /* Buffers of received packets. */
 struct wire_rx *nic_rx_get(struct nic *nic);
 void nic_rx_put(struct nic *nic, struct wire_rx *rx);
+/* Counts and releases a packet that is not wanted; tells the sender of a request. Takes locks of the wire. */
+void nic_rx_drop(struct nic *nic, struct wire_rx *rx);
 extern const struct wire_ops nic_wire_ops;
 
 #endif

@@ -46,6 +46,12 @@ static uint32_t sge_total(const struct ibv_sge *sge, int n)
 	return total > NIC_MAX_MSG ? NIC_MAX_MSG + 1u : (uint32_t)total;
 }
 
+static void copy_sges(struct ibv_sge *to, const struct ibv_sge *from, int n)
+{
+	for (int i = 0; i < n; i++)
+		to[i] = from[i];
+}
+
 static int fill_data(struct nic_qp *qp, struct ib_wqe *wqe, const struct ibv_send_wr *wr)
 {
 	uint8_t *to = ib_wqe_inline(wqe);
@@ -59,7 +65,7 @@ static int fill_data(struct nic_qp *qp, struct ib_wqe *wqe, const struct ibv_sen
 	if (!wqe->is_inline) {
 		wqe->num_sge = (uint8_t)wr->num_sge;
 		wqe->inline_len = 0;
-		memcpy(wqe->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(wr->sg_list[0]));
+		copy_sges(wqe->sge, wr->sg_list, wr->num_sge);
 		return 0;
 	}
 	if (total > qp->sq.max_inline)
@@ -226,7 +232,7 @@ static int post_one_recv(struct nic_rq *rq, const struct ibv_recv_wr *wr)
 	e->wr_id = wr->wr_id;
 	e->num_sge = (uint32_t)wr->num_sge;
 	e->length = sge_total(wr->sg_list, wr->num_sge);
-	memcpy(e->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(wr->sg_list[0]));
+	copy_sges(e->sge, wr->sg_list, wr->num_sge);
 	atomic_store_explicit(&rq->prod, prod + 1, memory_order_release);
 	return 0;
 }

@@ -217,13 +217,20 @@ static struct wire_rx *next_packet(struct nic_qp *qp, enum ib_lane l)
 	return node ? container_of(node, struct wire_rx, node) : NULL;
 }
 
-static void packet_over(struct nic_qp *qp, struct nic_lane *lane)
+/* The lane is done with its packet. A request that ended with the queue pair may not have been answered: its sender is told. */
+static void packet_over(struct nic_qp *qp, enum ib_lane l, bool answered)
 {
-	if (!lane->current)
+	struct wire_rx *rx = qp->lane[l].current;
+
+	if (!rx)
 		return;
-	wire_release(qp->nic->wire, lane->current);
-	nic_rx_put(qp->nic, lane->current);
-	lane->current = NULL;
+	qp->lane[l].current = NULL;
+	if (l == IB_RESPONDER && (!answered || ib_qp_is(&qp->ib, IBV_QPS_ERR))) {
+		nic_rx_drop(qp->nic, rx);
+		return;
+	}
+	wire_release(qp->nic->wire, rx);
+	nic_rx_put(qp->nic, rx);
 }
 
 /* Hands the lane, which is idle, its next packet. false: there is none. */
@@ -233,7 +240,7 @@ static bool feed(struct nic_qp *qp, enum ib_lane l, uint64_t now)
 	struct ib_packet pkt;
 	struct wire_rx *rx;
 
-	packet_over(qp, lane);
+	packet_over(qp, l, true);
 	rx = next_packet(qp, l);
 	if (!rx)
 		return false;
@@ -242,10 +249,10 @@ static bool feed(struct nic_qp *qp, enum ib_lane l, uint64_t now)
 	counter_add(&qp->nic->seg->dev.rx_bytes, rx->paylen);
 	/* Decoded once on arrival to find the lane: it cannot fail now. */
 	ib_packet_decode(&pkt, rx->hdr, rx->hdrlen);
-	if (rx->src_slot != atomic_load_explicit(&qp->peer_slot, memory_order_relaxed) || ib_rx(&qp->ib, &pkt, rx->paylen, now)) {
-		counter_add(&qp->nic->seg->dev.rx_dropped, 1);
-		if (l == IB_RESPONDER)
-			wire_notify_dropped(qp->nic->wire, rx->src_slot, rx->src_qpn);
+	if (rx->src_slot != atomic_load_explicit(&qp->peer_slot, memory_order_relaxed) ||
+		ib_rx(&qp->ib, &pkt, rx->paylen, now)) {
+		lane->current = NULL;
+		nic_rx_drop(qp->nic, rx);
 	}
 	return true;
 }
@@ -255,11 +262,9 @@ void nic_qp_drop_packets(struct nic_qp *qp)
 	for (enum ib_lane l = IB_COMPLETER; l < IB_LANES; l++) {
 		struct wire_rx *rx;
 
-		packet_over(qp, &qp->lane[l]);
-		while ((rx = next_packet(qp, l))) {
-			wire_release(qp->nic->wire, rx);
-			nic_rx_put(qp->nic, rx);
-		}
+		packet_over(qp, l, false);
+		while ((rx = next_packet(qp, l)))
+			nic_rx_drop(qp->nic, rx);
 	}
 }
 
