@@ -175,16 +175,12 @@ bool nic_cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct ib_wc *wc)
 {
 	struct nic_cqe *e;
 	uint32_t tail;
-	bool first;
 
 	pthread_mutex_lock(&cq->lock);
 	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
 	if (tail - atomic_load_explicit(&cq->head, memory_order_relaxed) >= cq->capacity || cq->overrun) {
-		first = !cq->overrun;
 		cq->overrun = true;
 		pthread_mutex_unlock(&cq->lock);
-		if (first)
-			nic_event_post(&cq->ctx->async, &cq->async_event);
 		return false;
 	}
 	e = &cq->ring[tail & (cq->size - 1)];
@@ -208,6 +204,12 @@ bool nic_cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct ib_wc *wc)
 	raise_comp_event(cq, wc->solicited || wc->status != IBV_WC_SUCCESS);
 	pthread_mutex_unlock(&cq->lock);
 	return true;
+}
+
+void nic_cq_raise_overrun(struct nic_cq *cq)
+{
+	if (!atomic_exchange(&cq->overrun_told, true))
+		nic_event_post(&cq->ctx->async, &cq->async_event);
 }
 
 /* What a poller was told about is free again, and with it everything posted before. */

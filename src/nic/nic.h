@@ -98,7 +98,7 @@ struct nic_cq {
 	uint32_t capacity;           /* what the application was promised */
 	_Atomic uint32_t head, tail; /* written under the lock; read outside to see emptiness */
 	enum nic_cq_armed armed;
-	_Atomic bool overrun;
+	_Atomic bool overrun, overrun_told;
 	_Atomic int users; /* queue pairs, counted once per side */
 	_Atomic unsigned polls; /* completions handed out since the last drive of progress; lost updates do no harm */
 	struct nic_event comp_event;
@@ -107,8 +107,10 @@ struct nic_cq {
 	struct nic_event_source async_source;
 };
 
-/* Appends a completion; false: the queue is overrun (the caller moves the queue pair to ERR). */
+/* Appends a completion; false: the queue is overrun. The caller moves the queue pair to ERR, then raises. */
 bool nic_cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct ib_wc *wc);
+/* The asynchronous event of an overrun, once. */
+void nic_cq_raise_overrun(struct nic_cq *cq);
 /* Drops the completions of a queue pair that goes away. */
 void nic_cq_purge(struct nic_cq *cq, struct nic_qp *qp);
 
@@ -153,7 +155,7 @@ struct nic_qp {
 	struct wire_flow flow[2]; /* requests and responses keep separate accounts, so that neither can starve the other */
 	struct wire_channel *channel;
 	_Atomic uint32_t peer_slot;
-	bool overrun;   /* a completion did not fit; under the run lock */
+	struct nic_cq *overrun; /* a completion did not fit in this one; under the run lock */
 	bool hand_over; /* the last run stopped at a copy that this thread may not make; under the run lock */
 	_Atomic bool peer_lost, peer_dead; /* told by the wire; the run hands them on after the packets before them */
 

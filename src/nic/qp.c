@@ -169,7 +169,8 @@ int nic_qp_create(struct nic_pd *pd, struct nic_qp_init *init, struct nic_qp **o
 	qp->recv_cq = init->recv_cq;
 	qp->sq_sig_all = init->sq_sig_all;
 	qp->sq_building = 0;
-	qp->overrun = qp->hand_over = false;
+	qp->overrun = NULL;
+	qp->hand_over = false;
 	atomic_store(&qp->peer_lost, false);
 	atomic_store(&qp->peer_dead, false);
 	init_attr(qp, &init->cap);

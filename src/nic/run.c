@@ -175,12 +175,11 @@ static int do_recv(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struc
 
 static int do_cqe(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
 {
+	struct nic_cq *cq = s->wc.recv ? qp->recv_cq : qp->send_cq;
+
 	(void)b, (void)l;
-	if (!nic_cq_push(s->wc.recv ? qp->recv_cq : qp->send_cq, qp, &s->wc) &&
-		atomic_load(&qp->ib.state) != IBV_QPS_ERR) {
-		/* A completion is lost: the queue pair cannot go on as if nothing had happened (IBTA 10.10.2.3). */
-		qp->overrun = true;
-	}
+	if (!nic_cq_push(cq, qp, &s->wc) && !ib_qp_is(&qp->ib, IBV_QPS_ERR))
+		qp->overrun = cq;
 	return 0;
 }
 
@@ -288,6 +287,15 @@ static bool lane_waits(struct nic_qp *qp, enum ib_lane l)
 	return lane->parked || atomic_load(&lane->blocked);
 }
 
+/* A completion is lost: the queue pair cannot go on as if nothing had happened (IBTA 10.10.2.3). */
+static void fail_overrun(struct nic_qp *qp, uint64_t now)
+{
+	ib_qp_error(&qp->ib, now);
+	nic_cq_raise_overrun(qp->overrun);
+	nic_qp_raise(qp, IBV_EVENT_QP_FATAL);
+	qp->overrun = NULL;
+}
+
 static bool run_lane(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, uint64_t now)
 {
 	struct nic_lane *lane = &qp->lane[l];
@@ -318,11 +326,8 @@ static bool run_lane(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, uin
 		}
 		ib_done(&qp->ib, l, r, now);
 		did = true;
-		if (qp->overrun) {
-			qp->overrun = false;
-			ib_qp_error(&qp->ib, now);
-			nic_qp_raise(qp, IBV_EVENT_QP_FATAL);
-		}
+		if (qp->overrun)
+			fail_overrun(qp, now);
 	}
 	return did;
 }
