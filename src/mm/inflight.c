@@ -119,7 +119,7 @@ void inflight_give_back(struct inflight_slot *slot)
 static void fence_everywhere(void)
 {
 	if (inflight_fence || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
-		atomic_thread_fence(memory_order_seq_cst);
+		__sync_synchronize();
 }
 
 static void wait_for(struct inflight_slot *slot, const void *object)

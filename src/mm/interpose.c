@@ -15,12 +15,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "mm/early.h"
 #include "mm/page.h"
 #include "mm/pin.h"
 #include "mm/safecopy.h"
 #include "mm/vma.h"
 
-#define EXPORT __attribute__((visibility("default")))
+#define EXPORT EARLY __attribute__((visibility("default")))
 
 #ifndef MADV_DONTNEED_LOCKED
 #define MADV_DONTNEED_LOCKED 24
@@ -42,17 +43,17 @@ void interpose_observe(mm_observer *wanted)
 	atomic_store(&observer, wanted);
 }
 
-void *raw_mmap(void *addr, size_t len, int prot, int flags, int fd, long off)
+EARLY void *raw_mmap(void *addr, size_t len, int prot, int flags, int fd, long off)
 {
 	return (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, off);
 }
 
-int raw_munmap(void *addr, size_t len)
+EARLY int raw_munmap(void *addr, size_t len)
 {
 	return (int)syscall(SYS_munmap, addr, len);
 }
 
-int raw_madvise(void *addr, size_t len, int advice)
+EARLY int raw_madvise(void *addr, size_t len, int advice)
 {
 	return (int)syscall(SYS_madvise, addr, len, advice);
 }
@@ -62,23 +63,23 @@ int raw_madvise(void *addr, size_t len, int advice)
  * errno is the system call's when one of these functions returns: whatever is done before and after keeps it.
  */
 
-static bool watched(void)
+EARLY static bool watched(void)
 {
 	return atomic_load_explicit(&observer, memory_order_acquire) || pin_any();
 }
 
 /* The pages of a range that the kernel will accept: starts at a page, has bytes, does not wrap. */
-static bool sound(uintptr_t addr, size_t len)
+EARLY static bool sound(uintptr_t addr, size_t len)
 {
 	return !(addr & (page_size() - 1)) && len && addr + len > addr && page_up(addr + len) > addr;
 }
 
-static size_t whole(size_t len)
+EARLY static size_t whole(size_t len)
 {
 	return page_up(len);
 }
 
-static void before(uintptr_t addr, size_t len)
+EARLY static void before(uintptr_t addr, size_t len)
 {
 	int saved = errno;
 
@@ -87,7 +88,7 @@ static void before(uintptr_t addr, size_t len)
 	errno = saved;
 }
 
-static void after(enum mm_change what, uintptr_t addr, size_t len)
+EARLY static void after(enum mm_change what, uintptr_t addr, size_t len)
 {
 	mm_observer *told = atomic_load_explicit(&observer, memory_order_acquire);
 	int saved = errno;
@@ -111,7 +112,7 @@ EXPORT int munmap(void *addr, size_t len)
 	return r;
 }
 
-static void *observed_mmap(void *addr, size_t len, int prot, int flags, int fd, long off)
+EARLY static void *observed_mmap(void *addr, size_t len, int prot, int flags, int fd, long off)
 {
 	/* Only with MAP_FIXED, and without MAP_FIXED_NOREPLACE, is anything replaced. */
 	bool replaces = (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) == MAP_FIXED;
@@ -136,7 +137,7 @@ EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t
 	return observed_mmap(addr, len, prot, flags, fd, off);
 }
 
-static void *raw_mremap(void *old, size_t old_len, size_t new_len, int flags, void *new)
+EARLY static void *raw_mremap(void *old, size_t old_len, size_t new_len, int flags, void *new)
 {
 	return (void *)syscall(SYS_mremap, old, old_len, new_len, flags, new);
 }
@@ -196,7 +197,7 @@ EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags, ...)
 }
 
 /* Whether the advice takes pages away. */
-static bool discards(int advice)
+EARLY static bool discards(int advice)
 {
 	switch (advice) {
 	case MADV_DONTNEED:

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "mm/early.h"
 #include "mm/facility.h"
 #include "mm/generation.h"
 #include "mm/inflight.h"
@@ -349,7 +350,7 @@ void pin_discard(uintptr_t addr, size_t len)
 	diverge(addr, len, true);
 }
 
-bool pin_any(void)
+EARLY bool pin_any(void)
 {
 	return atomic_load_explicit(&live, memory_order_acquire);
 }

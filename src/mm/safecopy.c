@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <ucontext.h>
@@ -310,16 +311,46 @@ static size_t by_process_vm(long number, const void *private, const void *user, 
 	return r > 0 ? (size_t)r : 0;
 }
 
-/* One call moves at most 2 GiB less a page. A step ends at a multiple of 8, so that no word is cut by it. */
+/* How much to copy from user in one step of at most most bytes: ends at a multiple of 8, so that no word is cut. */
+static size_t step_from(uintptr_t user, size_t n, size_t most)
+{
+	size_t step = most - (user & 7);
+
+	return n < step ? n : step;
+}
+
+/* One call moves at most 2 GiB less a page. */
 static size_t process_vm_copy(long number, const char *private, const char *user, size_t n)
 {
-	const size_t most = 1ul << 30;
 	size_t done = 0, step, r;
 
 	while (done < n) {
-		step = most - ((uintptr_t)(user + done + most) & 7);
-		step = n - done < step ? n - done : step;
-		r = by_process_vm(number, private + done, user + done, step);
+		step = step_from((uintptr_t)user + done, n - done, 1ul << 30);
+		r = by_process_vm(number, private + done, (const char *)((uintptr_t)user + done), step);
+		done += r;
+		if (r < step)
+			break;
+	}
+	return done;
+}
+
+/*
+ * The kernel's copy is aligned on the side it writes. Reading, words of the application tear unless the private buffer
+ * is aligned like them: one that is not gets its bytes by way of one that is.
+ */
+static size_t process_vm_read(char *private, const char *user, size_t n)
+{
+	_Alignas(64) char like[4096 + 8];
+	size_t done = 0, step, r;
+	uintptr_t at;
+
+	if (!(((uintptr_t)private ^ (uintptr_t)user) & 7))
+		return process_vm_copy(SYS_process_vm_readv, private, user, n);
+	while (done < n) {
+		at = (uintptr_t)user + done;
+		step = step_from(at, n - done, 4096);
+		r = by_process_vm(SYS_process_vm_readv, like + (at & 7), (const char *)at, step);
+		memcpy(private + done, like + (at & 7), r);
 		done += r;
 		if (r < step)
 			break;
@@ -365,7 +396,7 @@ size_t safecopy_from_user(enum safecopy_path path, void *dst, const void *src, s
 	} else
 #endif
 	if (path != SAFECOPY_NONE)
-		done = process_vm_copy(SYS_process_vm_readv, dst, src, n);
+		done = process_vm_read(dst, src, n);
 	if (done < n)
 		report(fault, (uintptr_t)src + done, sig);
 	return done;

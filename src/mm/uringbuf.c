@@ -93,6 +93,7 @@ static int make_ring(unsigned slots, struct ring **out)
 	struct ring *r = calloc(1, sizeof(*r));
 	int err;
 
+	*out = NULL;
 	if (!r)
 		return -ENOMEM;
 	err = make_uring(&r->uring, slots);
