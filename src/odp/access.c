@@ -523,13 +523,29 @@ static size_t run_fetch_add(struct access *a, struct safecopy_fault *fault)
 	return safecopy_fetch_add(a->path, (uint64_t *)a->va, a->operand[0], a->orig, fault) ? 0 : a->n;
 }
 
+/* An access inside one group of pages that never leave memory, as most are. */
+static inline bool plainly_valid(const struct odp_space *s, uintptr_t va, size_t n, bool write)
+{
+	const unsigned shift = ODP_PAGE_SHIFT + 3;
+	const struct leaf *leaf = pagetable_leaf(&s->table, va);
+	uint64_t word, mask;
+
+	if (unlikely(!leaf || va >> shift != (va + n - 1) >> shift))
+		return false;
+	mask = page_mask(leaf_page(va) % GROUP_PAGES, leaf_page(va + n - 1) % GROUP_PAGES);
+	word = atomic_load_explicit(&leaf->word[leaf_page(va) / GROUP_PAGES], memory_order_acquire);
+	return !((~word & wanted_bits(write)) & mask) && !(word & PAGE_EACH(PAGE_FILE) & mask) &&
+		!atomic_load_explicit(&s->swap_on, memory_order_relaxed);
+}
+
 /* Whether an access may go at once: it is not a retry, the region is open, the pages are valid. */
 static inline bool warm(const struct odp_region *r, uintptr_t va, size_t n, bool write, const struct odp_waiter *w)
 {
 	uintptr_t page;
 
-	return likely(!w->raised_ns && !atomic_load_explicit(&r->closing, memory_order_acquire)) &&
-		likely(look(r->space, va, n, write, &page) == LOOK_VALID);
+	if (unlikely(w->raised_ns || atomic_load_explicit(&r->closing, memory_order_acquire)))
+		return false;
+	return likely(plainly_valid(r->space, va, n, write)) || look(r->space, va, n, write, &page) == LOOK_VALID;
 }
 
 int odp_copy_in(struct odp_region *r, enum safecopy_path path, uintptr_t va, const void *buf, size_t n, struct odp_waiter *w)
