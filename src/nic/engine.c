@@ -5,9 +5,9 @@
  *   POLLED  an application thread polls: peers do not wake us; the engine only keeps a 1 ms backstop tick
  *   ARMED   nobody polls: the engine sleeps until a peer, a fault, credit or a timer wakes it
  *
- * The engine alone moves between the two. It turns to POLLED when it finds that polls came up empty again and again since it last
- * looked, and to ARMED by a tick that saw none (the wire stores ARMED, fences and rechecks every ring; then the run queue
- * is rechecked here). An application that asks to be notified resets the count, so one that sleeps on events is never
+ * The engine alone moves between the two. It turns to POLLED when it finds that polls came up empty again and again over a window of
+ * time, and to ARMED when they did not (the wire stores ARMED, fences and rechecks every ring; then the run queue is
+ * rechecked here). An application that asks to be notified resets the count, so one that sleeps on events is never
  * taken for a poller.
  *
  * Run queue: queue pairs with something to do. Whoever makes progress takes from it; nic_qp_schedule() adds and, when ARMED,
@@ -32,7 +32,8 @@
 #define RUNS           64              /* queue pairs run per round */
 #define TICK_NS        NSEC_PER_MSEC   /* backstop while POLLED */
 #define SWEEP_NS       (250 * NSEC_PER_MSEC)
-#define POLLER_AT      16              /* empty polls between two looks that make a poller */
+#define WINDOW_NS      (200 * NSEC_PER_USEC) /* polls are counted over at least this long */
+#define POLLER_AT      64              /* empty polls in a window that make a poller: a busy one does thousands */
 #define RX_POOL_MAX    1024            /* free packet buffers kept */
 #define RX_PER_QP      (4 * NIC_QP_WINDOW) /* packets one queue pair may hold back: a decent peer never has that many out */
 #define SLICE_NS       (100 * NSEC_PER_USEC) /* scheduling slice asked for: woken soon, gone soon */
@@ -404,19 +405,43 @@ static void ask_for_slice(void)
 		log_debug("no short scheduling slice: %s", strerror(errno));
 }
 
+struct poll_window {
+	uint64_t since;
+	bool polled;
+};
+
+/* Does the application poll? Judged anew when a window is over; an application that goes to sleep on events ends it at once. */
+static bool somebody_polls(struct nic *nic, struct poll_window *win, uint64_t now)
+{
+	uint32_t polls = atomic_load_explicit(&nic->empty_polls, memory_order_relaxed);
+
+	if (polls == 0) {
+		win->since = now;
+		win->polled = false;
+	} else if (now - win->since >= WINDOW_NS) {
+		win->since = now;
+		win->polled = polls >= POLLER_AT;
+		atomic_store_explicit(&nic->empty_polls, 0, memory_order_relaxed);
+		return win->polled;
+	}
+	return win->polled;
+}
+
 static void *engine_main(void *arg)
 {
 	struct nic *nic = arg;
 	struct nic_burst burst = { .engine = true };
-	uint64_t sweep_at = UINT64_MAX;
+	struct poll_window win = { 0 };
+	uint64_t sweep_at = UINT64_MAX, now;
 
 	ask_for_slice();
 	while (!atomic_load(&nic->engine_stop)) {
-		if (atomic_exchange(&nic->empty_polls, 0) >= POLLER_AT)
+		now = clock_ns();
+		sweep_at = sweep(nic, sweep_at, now);
+		if (somebody_polls(nic, &win, now))
 			tick_polled(nic);
 		else if (!nic_progress(nic, &burst))
 			sleep_armed(nic, sweep_at);
-		sweep_at = sweep(nic, sweep_at, clock_ns());
 	}
 	return NULL;
 }
