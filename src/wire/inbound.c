@@ -252,7 +252,7 @@ void inbound_notify_dropped(struct inbound *in, uint32_t qpn)
 		first = !atomic_exchange(&in->head->drop_any, 1);
 	} else {
 		atomic_fetch_or(&in->head->drop[bit / 64], 1ull << bit % 64);
-		first = !(atomic_fetch_or(&in->head->drop_words, 1ull << bit / 64) & 1ull << bit / 64);
+		first = !atomic_fetch_or(&in->head->drop_words, 1ull << bit / 64);
 	}
 	/* Once until the sender has looked, asleep or not: it looks when its engine is woken. */
 	if (!first)

@@ -81,7 +81,11 @@ struct layout_door {
 #define LAYOUT_DOOR_BYTES 4096u
 
 /* The first message of either side. Hello carries two descriptors (channel memory, the sender's door), the answer one
- * (the receiver's door). Every later message is a wake-up: one byte of any value. */
+ * (the receiver's door). Every other message is one byte: a wake-up, or the last one of a side that ends the connection
+ * and lives on (a process that dies says nothing). */
+#define LAYOUT_GOODBYE 0
+#define LAYOUT_WAKE    1
+
 struct layout_message {
 	uint64_t magic;
 	uint32_t version;

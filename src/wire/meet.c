@@ -186,6 +186,9 @@ int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, un
 	/* Room for what is expected and no more: the kernel drops what does not fit and says so. */
 	h.msg_controllen = CMSG_SPACE(n * sizeof(int));
 	got = syscall(SYS_recvmsg, sock, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	/* An end that was closed over unread messages is reported before what it had sent. */
+	if (got < 0 && errno == ECONNRESET)
+		got = syscall(SYS_recvmsg, sock, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -ENOTCONN;
 	nfd = take_descriptors(&h, all);
@@ -198,28 +201,42 @@ int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, un
 		fds_discard(all[i]);
 	if (!got)
 		return -ENOTCONN;
+	if (got == 1 && *(char *)m == LAYOUT_GOODBYE)
+		return -ESHUTDOWN;
 	return got == sizeof(*m) && m->magic == magic && m->version != LAYOUT_VERSION ? -EPROTONOSUPPORT : -EPROTO;
+}
+
+static void say(int sock, char what)
+{
+	syscall(SYS_sendto, sock, &what, 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 }
 
 void meet_ring(int sock)
 {
-	char any = 1;
+	say(sock, LAYOUT_WAKE);
+}
 
-	syscall(SYS_sendto, sock, &any, 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+void meet_leave(int sock)
+{
+	say(sock, LAYOUT_GOODBYE);
 }
 
 int meet_hear(int sock)
 {
-	char any;
+	char what;
 
 	/* No room for descriptors: the kernel lets go of any that are sent along. */
 	for (int i = 0; i < MAX_RINGS; i++) {
-		long got = syscall(SYS_recvfrom, sock, &any, 1, MSG_DONTWAIT, NULL, NULL);
+		long got = syscall(SYS_recvfrom, sock, &what, 1, MSG_DONTWAIT, NULL, NULL);
 
+		if (got < 0 && errno == ECONNRESET)
+			continue; /* what it had sent comes now */
 		if (got < 0)
 			return errno == EAGAIN || errno == EINTR ? 0 : -ENOTCONN;
 		if (!got)
 			return -ENOTCONN;
+		if (what == LAYOUT_GOODBYE)
+			return -ESHUTDOWN;
 	}
 	return -EPROTO;
 }

@@ -47,12 +47,14 @@ bool meet_ended(int sock);
 /* Sends a message with n descriptors (n <= 2). 0, -EAGAIN, -EPIPE, ... */
 int meet_send(int sock, const struct layout_message *m, const int *fd, unsigned n);
 /* Receives a message that must have exactly this magic and n descriptors (n <= 2). 0: fd[] are the caller's, of unknown kind
- * (fds_discard()). -EAGAIN: nothing yet; -ENOTCONN: the other end has closed; -EPROTO: anything else (all closed);
+ * (fds_discard()). -EAGAIN: nothing yet; -ESHUTDOWN: goodbye; -ENOTCONN: the other end has closed without; -EPROTO: anything else (all closed);
  * -EPROTONOSUPPORT: right, but of version m->version. */
 int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, unsigned n);
 /* Sends a wake-up; a full queue is as good as one. */
 void meet_ring(int sock);
-/* Reads wake-ups away. 0; -ENOTCONN: the other end has closed; -EPROTO: more than anyone could need. */
+/* Says goodbye. */
+void meet_leave(int sock);
+/* Reads wake-ups away. 0; -ESHUTDOWN: goodbye; -ENOTCONN: the other end has closed without; -EPROTO: more than anyone could need. */
 int meet_hear(int sock);
 
 #endif

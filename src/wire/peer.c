@@ -16,6 +16,7 @@
 
 #define RETRY_NS     NSEC_PER_MSEC
 #define HELLO_NS     NSEC_PER_SEC /* a connection that says nothing for so long is closed */
+#define GRACE_NS     NSEC_PER_SEC /* between the end of a dying process's sockets and its own */
 #define VERIFY_NS    (10 * NSEC_PER_SEC)
 #define MAX_SILENT   64u          /* of those at a time; the oldest makes room */
 #define MAX_ACCEPTS  256          /* in one service call */
@@ -93,6 +94,13 @@ static int open_pidfd(struct wire *w, int sock, pid_t pid)
 	return fd < 0 ? fd : fds_add(&w->fds, fd);
 }
 
+static void hang_up(struct peer *p, int sock)
+{
+	unwatch(p->w, sock);
+	meet_leave(sock);
+	shutdown(sock, SHUT_RDWR);
+}
+
 static void end(struct peer *p, bool drain)
 {
 	if (p->ending)
@@ -101,18 +109,24 @@ static void end(struct peer *p, bool drain)
 	list_add_tail(&p->w->ending, &p->node);
 	unwatch(p->w, p->pidfd);
 	if (p->rx) {
-		unwatch(p->w, p->rx->sock);
-		shutdown(p->rx->sock, SHUT_RDWR);
+		hang_up(p, p->rx->sock);
 		inbound_end(p->rx, drain);
 	}
 	if (p->tx) {
-		unwatch(p->w, p->tx->sock);
 		if (p->tx->sock >= 0)
-			shutdown(p->tx->sock, SHUT_RDWR);
+			hang_up(p, p->tx->sock);
 		channel_set_state(p->tx, CHANNEL_DEAD);
 		if (!list_linked(&p->tx->dropping))
 			list_add_tail(&p->w->dropping, &p->tx->dropping);
 	}
+}
+
+/* A socket has ended. Without goodbye the process is dying, and closes its files before it is dead. */
+static void end_of_socket(struct peer *p, int why)
+{
+	if (why == -ENOTCONN && !p->ending)
+		p->grace = clock_ns() + GRACE_NS;
+	end(p, true);
 }
 
 static void throw_out(struct peer *p, const char *why)
@@ -238,8 +252,8 @@ static void hear_answer(struct peer *p)
 		return;
 	}
 	fds_discard(fd);
-	if (err == -ENOTCONN)
-		end(p, true);
+	if (err == -ENOTCONN || err == -ESHUTDOWN)
+		end_of_socket(p, err);
 	else
 		throw_out(p, err == -EPROTONOSUPPORT ? "speaks another version of unpin" : "answered nonsense");
 }
@@ -258,8 +272,8 @@ static void hear_wakes(struct peer *p, int sock)
 {
 	int err = meet_hear(sock);
 
-	if (err == -ENOTCONN)
-		end(p, true);
+	if (err == -ENOTCONN || err == -ESHUTDOWN)
+		end_of_socket(p, err);
 	else if (err)
 		throw_out(p, "floods its socket");
 }
@@ -331,6 +345,7 @@ static void guest_leave(struct guest *g)
 static void refuse(struct guest *g, const char *why)
 {
 	complain(g->w, "process %d %s: its connection is refused", (int)g->pid, why);
+	meet_leave(g->sock);
 	guest_leave(g);
 }
 
@@ -424,14 +439,14 @@ static enum verdict place_for(struct guest *g, struct peer **out)
 		return VERDICT_LATER;
 	if (p->pid && p->pid != g->pid) {
 		/* The name has a new owner, so the old one is gone even if the news is still on its way. */
-		end(p, true);
+		end_of_socket(p, -ENOTCONN);
 		return VERDICT_LATER;
 	}
 	if (!p->rx)
 		return VERDICT_YES;
 	if (!meet_ended(p->rx->sock))
 		return VERDICT_NO;
-	end(p, true);
+	end_of_socket(p, meet_hear(p->rx->sock));
 	return VERDICT_LATER;
 }
 
@@ -484,7 +499,7 @@ static void hear_hello(struct guest *g, uint64_t now)
 
 	if (err == -EAGAIN)
 		return;
-	if (err == -ENOTCONN) {
+	if (err == -ENOTCONN || err == -ESHUTDOWN) {
 		guest_leave(g); /* somebody who only looked whom the slot belongs to */
 		return;
 	}
@@ -633,19 +648,20 @@ void peer_tick(struct wire *w, uint64_t now)
 		free(container_of(list_pop(&w->dead_guests), struct guest, node));
 }
 
-struct peer *peer_next_gone(struct wire *w)
+struct peer *peer_next_gone(struct wire *w, uint64_t now)
 {
 	list_for_each_safe(node, &w->ending) {
 		struct peer *p = container_of(node, struct peer, node);
+		bool dead = p->pidfd >= 0 && meet_dead(p->pidfd);
 
-		if (p->rx && !inbound_drain(p->rx)) {
+		if ((!dead && now < p->grace) || (p->rx && !inbound_drain(p->rx))) {
 			w->hurry = true;
 			continue;
 		}
 		list_del(&p->node);
 		if (w->peers[p->slot] == p)
 			w->peers[p->slot] = NULL;
-		p->dead = p->pidfd >= 0 && meet_dead(p->pidfd);
+		p->dead = dead;
 		return p;
 	}
 	return NULL;

@@ -20,6 +20,7 @@ struct peer {
 	struct wire_channel *tx;
 	struct inbound *rx;
 	bool ending;
+	uint64_t grace; /* until then the process may still turn out to be dying */
 	bool dead;   /* the process has died */
 	bool unmet;  /* nothing was ever exchanged: no gone() */
 	struct list node; /* of the ending */
@@ -57,7 +58,7 @@ void peer_process_event(struct peer *p);
 /* Tries again what could not be done before; ends those that break the rules. */
 void peer_tick(struct wire *w, uint64_t now);
 /* An ended peer that is drained and cut off from every table, or NULL. */
-struct peer *peer_next_gone(struct wire *w);
+struct peer *peer_next_gone(struct wire *w, uint64_t now);
 /* For wire_close: everything is dropped without a callback. */
 void peer_close_all(struct wire *w);
 

@@ -415,13 +415,13 @@ static void tell_dropped(struct wire *w)
 	}
 }
 
-static void tell_gone(struct wire *w)
+static void tell_gone(struct wire *w, uint64_t now)
 {
 	struct peer *p;
 
 	for (;;) {
 		pthread_mutex_lock(&w->lock);
-		p = peer_next_gone(w);
+		p = peer_next_gone(w, now);
 		pthread_mutex_unlock(&w->lock);
 		if (!p)
 			return;
@@ -455,7 +455,7 @@ void wire_service(struct wire *w, uint64_t now)
 	peer_tick(w, now);
 	pthread_mutex_unlock(&w->lock);
 	tell_dropped(w);
-	tell_gone(w);
+	tell_gone(w, now);
 	pthread_mutex_lock(&w->lock);
 	set_timer(w);
 	pthread_mutex_unlock(&w->lock);
