@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "nic/nic.h"
+#include "pair.h"
+
+#define PAGE 4096u
+
+static uint8_t *map(size_t len, int prot)
+{
+	uint8_t *p = mmap(NULL, len, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(p != MAP_FAILED);
+	return p;
+}
+
+static int reg(struct pair *p, const void *addr, size_t len, int access, struct nic_mr **mr)
+{
+	return nic_mr_create(p->pd, (uintptr_t)addr, len, (uintptr_t)addr, access, mr);
+}
+
+static void arguments_out_of_range_are_refused(void **state)
+{
+	const struct {
+		uint64_t addr, len;
+		int access, err;
+	} row[] = {
+		{ 0x10000, 0, 0, -EINVAL },
+		{ 0x10000, 0, IBV_ACCESS_ON_DEMAND, -EINVAL },
+		{ UINT64_MAX - 10, 100, IBV_ACCESS_ON_DEMAND, -EINVAL },
+		{ 1ull << 47, PAGE, IBV_ACCESS_ON_DEMAND, -EINVAL },
+		{ 0x10000, PAGE, IBV_ACCESS_REMOTE_WRITE, -EINVAL },
+		{ 0x10000, PAGE, IBV_ACCESS_REMOTE_ATOMIC, -EINVAL },
+		{ 0x10000, PAGE, 1 << 30, -EINVAL },
+		{ 0x10000, PAGE, IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB, -EOPNOTSUPP },
+		{ 0, SIZE_MAX, IBV_ACCESS_ON_DEMAND, -EOPNOTSUPP },
+	};
+	struct nic_mr *mr;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, NULL);
+	for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++)
+		assert_int_equal(row[i].err, nic_mr_create(p.pd, row[i].addr, row[i].len, row[i].addr, row[i].access, &mr));
+	pair_close(&p);
+}
+
+static void a_pinned_region_over_a_hole_is_efault_and_an_on_demand_one_registers(void **state)
+{
+	uint8_t *m = map(4 * PAGE, PROT_READ | PROT_WRITE);
+	struct nic_mr *mr;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, NULL);
+	/* Only now: opening maps memory, which would settle in the hole. */
+	munmap(m + PAGE, PAGE);
+	assert_int_equal(-EFAULT, reg(&p, m, 4 * PAGE, IBV_ACCESS_LOCAL_WRITE, &mr));
+	assert_int_equal(0, reg(&p, m, 4 * PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND, &mr));
+	nic_mr_destroy(mr);
+	munmap(m, 4 * PAGE);
+	pair_close(&p);
+}
+
+static void read_only_memory_registers_without_local_write(void **state)
+{
+	uint8_t *m = map(PAGE, PROT_READ);
+	struct nic_mr *mr;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, NULL);
+	assert_int_equal(-EFAULT, reg(&p, m, PAGE, IBV_ACCESS_LOCAL_WRITE, &mr));
+	assert_int_equal(0, reg(&p, m, PAGE, IBV_ACCESS_REMOTE_READ, &mr));
+	nic_mr_destroy(mr);
+	assert_int_equal(0, reg(&p, m, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND, &mr));
+	nic_mr_destroy(mr);
+	munmap(m, PAGE);
+	pair_close(&p);
+}
+
+static void keys_of_a_reused_row_differ(void **state)
+{
+	uint8_t *m = map(PAGE, PROT_READ | PROT_WRITE);
+	uint32_t first, row;
+	struct nic_mr *mr;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, NULL);
+	assert_int_equal(0, reg(&p, m, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND, &mr));
+	first = pair_key(mr);
+	row = mr->row;
+	nic_mr_destroy(mr);
+	/* All other rows are used before this one comes back. */
+	for (uint32_t i = 0; i < NIC_KEYS; i++) {
+		assert_int_equal(0, reg(&p, m, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND, &mr));
+		assert_int_not_equal(first, pair_key(mr));
+		if (mr->row == row)
+			break;
+		nic_mr_destroy(mr);
+	}
+	assert_int_equal(row, mr->row);
+	assert_int_equal(-EACCES, nic_mr_check(p.ctx->nic, p.pd, first, (uintptr_t)m, 8, 0));
+	assert_int_equal(0, nic_mr_check(p.ctx->nic, p.pd, pair_key(mr), (uintptr_t)m, 8, 0));
+	nic_mr_destroy(mr);
+	munmap(m, PAGE);
+	pair_close(&p);
+}
+
+static void bounds_rights_and_domain_are_checked(void **state)
+{
+	uint8_t *m = map(2 * PAGE, PROT_READ | PROT_WRITE);
+	uintptr_t at = (uintptr_t)m + 5;
+	struct nic_pd *other;
+	struct nic *nic;
+	struct nic_mr *mr;
+	struct pair p;
+	uint32_t key;
+
+	(void)state;
+	pair_open(&p, NULL);
+	nic = p.ctx->nic;
+	assert_int_equal(0, nic_pd_create(p.ctx, &other));
+	assert_int_equal(0, nic_mr_create(p.pd, at, 1000, at, IBV_ACCESS_REMOTE_READ, &mr));
+	key = pair_key(mr);
+	assert_int_equal(0, nic_mr_check(nic, p.pd, key, at, 1000, IBV_ACCESS_REMOTE_READ));
+	assert_int_equal(0, nic_mr_check(nic, p.pd, key, at + 1000, 0, IBV_ACCESS_REMOTE_READ));
+	assert_int_equal(-EACCES, nic_mr_check(nic, p.pd, key, at, 1001, IBV_ACCESS_REMOTE_READ));
+	assert_int_equal(-EACCES, nic_mr_check(nic, p.pd, key, at - 1, 1, IBV_ACCESS_REMOTE_READ));
+	assert_int_equal(-EACCES, nic_mr_check(nic, p.pd, key, at + 1, UINT64_MAX, IBV_ACCESS_REMOTE_READ));
+	assert_int_equal(-EACCES, nic_mr_check(nic, p.pd, key, at, 8, IBV_ACCESS_REMOTE_WRITE));
+	assert_int_equal(-EACCES, nic_mr_check(nic, other, key, at, 8, IBV_ACCESS_REMOTE_READ));
+	assert_int_equal(-EACCES, nic_mr_check(nic, p.pd, key ^ 1, at, 8, IBV_ACCESS_REMOTE_READ));
+	assert_int_equal(-EACCES, nic_mr_check(nic, p.pd, UINT32_MAX, at, 8, 0));
+	nic_mr_destroy(mr);
+	assert_int_equal(0, nic_pd_destroy(other));
+	munmap(m, 2 * PAGE);
+	pair_close(&p);
+}
+
+static void zero_based_regions_start_at_nought_and_an_iova_is_an_offset(void **state)
+{
+	uint8_t *m = map(PAGE, PROT_READ | PROT_WRITE), byte = 7;
+	struct nic_burst burst = { 0 };
+	struct nic_mr *mr;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, NULL);
+	assert_int_equal(0, reg(&p, m, PAGE, PAIR_ACCESS_ALL | IBV_ACCESS_ZERO_BASED, &mr));
+	assert_int_equal(0,
+		nic_mr_copy_in(p.ctx->nic, &burst, p.pd, pair_key(mr), 100, &byte, 1, IBV_ACCESS_REMOTE_WRITE, NULL));
+	assert_int_equal(7, m[100]);
+	nic_mr_destroy(mr);
+	assert_int_equal(0, nic_mr_create(p.pd, (uintptr_t)m, PAGE, 0x7000000, PAIR_ACCESS_ALL, &mr));
+	assert_int_equal(0,
+		nic_mr_copy_in(p.ctx->nic, &burst, p.pd, pair_key(mr), 0x7000003, &byte, 1, IBV_ACCESS_REMOTE_WRITE, NULL));
+	assert_int_equal(7, m[3]);
+	nic_mr_destroy(mr);
+	munmap(m, PAGE);
+	pair_close(&p);
+}
+
+static void reregistration_moves_rights_domain_and_range(void **state)
+{
+	uint8_t *a = map(PAGE, PROT_READ | PROT_WRITE), *b = map(PAGE, PROT_READ | PROT_WRITE);
+	struct nic_pd *other;
+	struct nic *nic;
+	struct nic_mr *mr;
+	uint32_t key;
+	struct pair p;
+	int still;
+
+	(void)state;
+	for (int odp = 0; odp < 2; odp++) {
+		const int more = odp ? IBV_ACCESS_ON_DEMAND : 0;
+
+		pair_open(&p, NULL);
+		nic = p.ctx->nic;
+		assert_int_equal(0, nic_pd_create(p.ctx, &other));
+		assert_int_equal(0, reg(&p, a, PAGE, IBV_ACCESS_REMOTE_READ | more, &mr));
+		key = pair_key(mr);
+		assert_int_equal(0, nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, 0, 0, PAIR_ACCESS_ALL | more, &still));
+		assert_int_equal(-EACCES, nic_mr_check(nic, p.pd, key, (uintptr_t)a, 8, 0));
+		key = pair_key(mr);
+		assert_int_equal(0, nic_mr_check(nic, p.pd, key, (uintptr_t)a, 8, IBV_ACCESS_REMOTE_WRITE));
+		assert_int_equal(0, nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_PD, other, 0, 0, 0, &still));
+		assert_int_equal(-EBUSY, nic_pd_destroy(other));
+		key = pair_key(mr);
+		assert_int_equal(0, nic_mr_check(nic, other, key, (uintptr_t)a, 8, 0));
+		assert_int_equal(0,
+			nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)b, PAGE, 0, &still));
+		key = pair_key(mr);
+		assert_int_equal(0, nic_mr_check(nic, other, key, (uintptr_t)b, 8, 0));
+		assert_int_equal(-EACCES, nic_mr_check(nic, other, key, (uintptr_t)a, 8, 0));
+		nic_mr_destroy(mr);
+		assert_int_equal(0, nic_pd_destroy(other));
+		pair_close(&p);
+	}
+	munmap(a, PAGE);
+	munmap(b, PAGE);
+}
+
+static void a_failed_reregistration_leaves_the_region_standing(void **state)
+{
+	uint8_t *a = map(PAGE, PROT_READ | PROT_WRITE), *hole = map(PAGE, PROT_READ);
+	struct nic_mr *mr;
+	struct pair p;
+	int still = 0;
+
+	(void)state;
+	pair_open(&p, NULL);
+	assert_int_equal(0, reg(&p, a, PAGE, PAIR_ACCESS_ALL, &mr));
+	munmap(hole, PAGE);
+	assert_int_equal(-EFAULT,
+		nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)hole, PAGE, 0, &still));
+	assert_int_equal(1, still);
+	assert_int_equal(0, nic_mr_check(p.ctx->nic, p.pd, pair_key(mr), (uintptr_t)a, 8, IBV_ACCESS_REMOTE_WRITE));
+	assert_int_equal(-EINVAL, nic_mr_rereg(mr, 0, NULL, 0, 0, 0, &still));
+	assert_int_equal(-EINVAL, nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_PD, NULL, 0, 0, 0, &still));
+	assert_int_equal(-EINVAL, nic_mr_rereg(mr, 1 << 20, NULL, 0, 0, 0, &still));
+	nic_mr_destroy(mr);
+	munmap(a, PAGE);
+	pair_close(&p);
+}
+
+static void terabytes_register_on_demand_without_touching_anything(void **state)
+{
+	const size_t len = 1ull << 42;
+	uint8_t *m = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct nic_mr *mr;
+	struct pair p;
+
+	(void)state;
+	if (m == MAP_FAILED)
+		skip();
+	pair_open(&p, NULL);
+	assert_int_equal(0, reg(&p, m, len, PAIR_ACCESS_ALL | IBV_ACCESS_ON_DEMAND, &mr));
+	assert_int_equal(0, atomic_load(&p.ctx->nic->seg->odp_leaves));
+	assert_int_equal(0, atomic_load(&p.ctx->nic->seg->pinned_bytes));
+	nic_mr_destroy(mr);
+	munmap(m, len);
+	pair_close(&p);
+}
+
+static void closing_a_context_gives_back_what_was_left(void **state)
+{
+	uint8_t *m = map(16 * PAGE, PROT_READ | PROT_WRITE);
+	struct nic_mr *mr;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, NULL);
+	assert_int_equal(0, reg(&p, m, 16 * PAGE, PAIR_ACCESS_ALL, &mr));
+	assert_true(pin_total() >= 16 * PAGE);
+	nic_context_close(p.ctx);
+	assert_int_equal(0, pin_total());
+	munmap(m, 16 * PAGE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(arguments_out_of_range_are_refused),
+		cmocka_unit_test(a_pinned_region_over_a_hole_is_efault_and_an_on_demand_one_registers),
+		cmocka_unit_test(read_only_memory_registers_without_local_write),
+		cmocka_unit_test(keys_of_a_reused_row_differ),
+		cmocka_unit_test(bounds_rights_and_domain_are_checked),
+		cmocka_unit_test(zero_based_regions_start_at_nought_and_an_iova_is_an_offset),
+		cmocka_unit_test(reregistration_moves_rights_domain_and_range),
+		cmocka_unit_test(a_failed_reregistration_leaves_the_region_standing),
+		cmocka_unit_test(terabytes_register_on_demand_without_touching_anything),
+		cmocka_unit_test(closing_a_context_gives_back_what_was_left),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
