@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* The device list, and the calls on a device that is not open (ibv_get_device_list(3), ibv_open_device(3)). */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "verbs/object.h"
 #include "verbs/real.h"
@@ -49,11 +51,8 @@ struct list_out {
 static struct list lists = LIST_INIT(lists);
 static pthread_mutex_t lists_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/*
- * Set while this thread is inside the real ibv_get_device_list, which holds a lock and may call the public ibv_fork_init
- * (RDMAV_FORK_SAFE), that is, us.
- */
-static __thread bool in_real_list __attribute__((tls_model("initial-exec")));
+/* Set once the real library has listed a device. */
+static _Atomic bool real_seen;
 
 static struct ibv_device **real_list(int *n)
 {
@@ -63,11 +62,11 @@ static struct ibv_device **real_list(int *n)
 	*n = 0;
 	if (!get)
 		return NULL;
-	in_real_list = true;
 	list = get(n);
-	in_real_list = false;
 	if (!list)
 		*n = 0;
+	if (*n)
+		atomic_store(&real_seen, true);
 	return list;
 }
 
@@ -186,14 +185,27 @@ UNPIN_EXPORT void ibv_register_driver(const char *name, void *init_func)
 
 /* --- fork: our device needs nothing done (ibv_fork_init(3)) --------------------------------------------------------- */
 
+/*
+ * Are there real devices? Asking the real library for its list would be wrong here: it calls the public ibv_fork_init, that
+ * is us, while the list is locked (RDMAV_FORK_SAFE). So we look where it looks. In doubt it is told.
+ */
 static bool real_devices(void)
 {
-	int n;
+	char path[IBV_SYSFS_PATH_MAX + 32];
+	struct dirent *entry;
+	bool found = false;
+	DIR *dir;
 
-	if (in_real_list)
+	if (atomic_load(&real_seen))
 		return true;
-	real_list_free(real_list(&n));
-	return n > 0;
+	snprintf(path, sizeof(path), "%s/class/infiniband_verbs", ibv_get_sysfs_path());
+	dir = opendir(path);
+	if (!dir)
+		return errno != ENOENT || access("/sys/class", X_OK);
+	while (!found && (entry = readdir(dir)))
+		found = !strncmp(entry->d_name, "uverbs", 6);
+	closedir(dir);
+	return found;
 }
 
 /* The real library would mark every registered page MADV_DONTFORK; only memory of real devices needs that. */
