@@ -198,7 +198,7 @@ static void *work(void *arg)
 static void *nuisance(void *arg)
 {
 	struct worker *w = arg;
-	uint64_t seed = w->seed ^ 0x5555;
+	uint64_t seed = 0x5555;
 
 	while (!atomic_load(&stop)) {
 		uint8_t *at = w[rnd(&seed) % THREADS].dst + rnd(&seed) % (BUFFER / PAGE) * PAGE;
