@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What the transport alone costs: two queue pairs in one thread exchange messages, every step is carried out as cheaply as
- * can be (nothing is copied), and the time per message over both ends is printed. Usage: ib_bench [messages].
+ * What the transport alone costs: two queue pairs in one thread exchange messages, every step is carried out
+ * as cheaply as can be (nothing is copied), and the time per message over both ends is printed. Usage:
+ * ib_bench [messages].
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,8 +93,13 @@ static bool receive(struct end *e, struct fifo *f, enum ib_lane lane)
 static void setup(struct end *e, struct end *peer)
 {
 	struct ib_qp_cfg cfg = { .sq = &e->sq, .counters = &counters };
-	struct ib_qp_attr attr = { .segment = SEGMENT, .window = WINDOW, .lossless = true, .max_rd_atomic = 16,
-		.max_dest_rd_atomic = 16, .retry_cnt = 7, .rnr_retry = 7,
+	struct ib_qp_attr attr = { .segment = SEGMENT,
+		.window = WINDOW,
+		.lossless = true,
+		.max_rd_atomic = 16,
+		.max_dest_rd_atomic = 16,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
 		.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC };
 
 	if (ib_sq_init(&e->sq, SQ_DEPTH, 1, 0))

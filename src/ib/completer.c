@@ -4,7 +4,7 @@
 #include "ib/opcode.h"
 #include "ib/qp.h"
 
-/* AETH syndromes (IBTA 9.7.5.1.1): three bits of kind, five of credit count, timer or NAK code. */
+/* AETH syndromes (IBTA 9.7.5): three bits of kind, five of credit count, timer or NAK code. */
 enum { SYNDROME_KIND = 0x60, SYNDROME_VALUE = 0x1f, KIND_ACK = 0x00, KIND_RNR = 0x20, KIND_NAK = 0x60 };
 
 enum { NAK_SEQUENCE = 0 };
@@ -66,7 +66,8 @@ void completer_fail(struct ib_qp *qp, enum ibv_wc_status status, uint64_t now)
 
 static bool timer_wanted(const struct ib_qp *qp)
 {
-	return (!qp->attr.lossless || qp->comp.lost) && requester_expects(qp) && qp->comp.timeout_ns != UINT64_MAX;
+	return (!qp->attr.lossless || qp->comp.lost) && requester_expects(qp) &&
+	       qp->comp.timeout_ns != UINT64_MAX;
 }
 
 static void restart_timer(struct ib_qp *qp, uint64_t now)
@@ -122,13 +123,15 @@ static const struct ib_wr_info *info_at(const struct ib_qp *qp, uint32_t index)
 	return &ib_wr_table[ib_sq_at(qp->cfg.sq, index)->opcode];
 }
 
-/* Whether psn is of a packet that was sent (a READ's: requested) and is not acknowledged. Others are stale, or made up. */
+/* Whether psn is of a packet that was sent (a READ's: requested) and is not acknowledged. Others are stale,
+ * or made up. */
 static bool outstanding(const struct ib_qp *qp, uint32_t psn)
 {
 	return ib_psn_ahead(psn, qp->comp.una) < ib_psn_ahead(qp->req.sent, qp->comp.una);
 }
 
-/* The count first packets that are outstanding are acknowledged, as far as an ACK can: not READs and atomics. */
+/* The count first packets that are outstanding are acknowledged, as far as an ACK can: not READs and atomics.
+ */
 static void acknowledge(struct ib_qp *qp, uint32_t count, uint64_t now)
 {
 	struct ib_completer *comp = &qp->comp;
@@ -156,7 +159,8 @@ static void rx_ack(struct ib_qp *qp, uint64_t now)
 
 	acknowledge(qp, ib_psn_ahead(end, comp->una), now);
 	if (comp->una != end)
-		retry(qp, now); /* past a READ or atomic whose response has not come: an implied NAK (IBTA 9.7.5.1.7) */
+		retry(qp, now); /* past a READ or atomic whose response has not come: an implied NAK
+				   (IBTA 9.7.6) */
 }
 
 static void rx_rnr(struct ib_qp *qp, uint64_t now)
@@ -243,7 +247,8 @@ static uint32_t expected_length(const struct ib_qp *qp, const struct ib_wqe *wqe
 	return wqe->length - (ib_psn_ahead(una, wqe->first_psn) << qp->req.shift);
 }
 
-/* Whether a response of these opcode flags can be the one at una. A READ sent again from its middle begins with FIRST. */
+/* Whether a response of these opcode flags can be the one at una. A READ sent again from its middle begins
+ * with FIRST. */
 static bool fits(const struct ib_qp *qp, const struct ib_wqe *wqe, uint32_t flags)
 {
 	const struct ib_wr_info *info = &ib_wr_table[wqe->opcode];

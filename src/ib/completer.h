@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The completer (IBTA 9.7.5.2, 9.7.6): takes responses, scatters READ and atomic results, completes WQEs in order, and
- * decides when requests are sent again or have failed.
+ * The completer (IBTA 9.7.6): takes responses, scatters READ and atomic results, completes WQEs in
+ * order, and decides when requests are sent again or have failed.
  *
  * A response moves una, the oldest unacknowledged PSN, and index, the WQE that holds it, at once; the WQEs of
- * [sq->done, index) are acknowledged and their completions follow one step at a time. So an error that comes between does
- * not turn an acknowledged request into a flushed one, and a retransmission knows its WQE without a search.
+ * [sq->done, index) are acknowledged and their completions follow one step at a time. So an error that comes
+ * between does not turn an acknowledged request into a flushed one, and a retransmission knows its WQE
+ * without a search.
  *
- * What it does next, in this order: completions that are due; the scatter of the response in hand; in ERR, errors for all
- * that is left in the send queue; in SQD, the event that the queue is drained.
+ * What it does next, in this order: completions that are due; the scatter of the response in hand; in ERR,
+ * errors for all that is left in the send queue; in SQD, the event that the queue is drained.
  *
- * Retry counters (IBTA 9.7.5.2.8): retry counts timeouts, sequence NAKs and skipped responses; rnr counts RNR NAKs; both
- * are restored when una moves.
+ * Retry counters: retry counts timeouts, sequence NAKs and skipped responses; rnr counts RNR
+ * NAKs; both are restored when una moves.
  *
  * All fields are protected by the queue pair's run lock.
  */
@@ -28,14 +29,16 @@ struct ib_completer {
 	uint32_t index;
 	uint32_t una;
 	uint8_t retry, rnr; /* retries left */
-	bool retrying;      /* sent again since una moved: more signs of the same loss are ignored, a timeout is not */
-	bool lost;          /* lossless wire: packets below lost_psn were dropped, the ACK timer runs until una gets there */
+	bool retrying; /* sent again since una moved: more signs of the same loss are ignored, a timeout is
+			  not */
+	bool lost; /* lossless wire: packets below lost_psn were dropped, the ACK timer runs until una gets
+		      there */
 	bool peer_dead;
-	bool sqd_event;     /* IBV_EVENT_SQ_DRAINED is owed */
-	bool scatter;       /* the response in pkt waits for its scatter */
+	bool sqd_event; /* IBV_EVENT_SQ_DRAINED is owed */
+	bool scatter;	/* the response in pkt waits for its scatter */
 	uint32_t lost_psn;
 	enum ibv_wc_status status; /* ERR: what the first WQE that is not acknowledged completes with */
-	uint64_t timeout_ns;       /* of the ACK timer, UINT64_MAX: none */
+	uint64_t timeout_ns;	   /* of the ACK timer, UINT64_MAX: none */
 	uint64_t ack_deadline, rnr_deadline; /* UINT64_MAX: not running */
 	struct ib_packet pkt;
 	uint32_t paylen;

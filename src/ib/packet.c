@@ -8,13 +8,14 @@
 #include "ib/opcode.h"
 
 /*
- * BTH, 12 bytes (IBTA 9.2): opcode; solicited, migration request, pad count (2 bits), version (4 bits); P_Key;
- * reserved (8), destination QP (24); acknowledge request (1), reserved (7), PSN (24).
+ * BTH, 12 bytes (IBTA 9.2): opcode; solicited, migration request, pad count (2 bits), version (4 bits);
+ * P_Key; reserved (8), destination QP (24); acknowledge request (1), reserved (7), PSN (24).
  */
 enum {
 	BTH_LEN = 12,
 	BTH_SOLICITED = 0x80,
-	BTH_MIGREQ = 0x40, /* always set: the path is in the state "migrated" until somebody loads an alternate one */
+	BTH_MIGREQ = 0x40, /* always set: the path is in the state "migrated" until somebody loads an
+			      alternate one */
 	BTH_PAD_SHIFT = 4,
 	BTH_VERSION = 0x0f,
 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A packet's headers, decoded: BTH and extension headers (IBTA volume 1, chapter 9.2 and 9.3). ib_packet_encode and
- * ib_packet_decode are the only places that know the byte layout; opcode.h's table tells which headers an opcode has.
- * Payload, pad and ICRC are the wire's business: paylen is the payload without pad.
+ * A packet's headers, decoded: BTH and extension headers (IBTA volume 1, chapter 9.2 and 9.3).
+ * ib_packet_encode and ib_packet_decode are the only places that know the byte layout; opcode.h's table tells
+ * which headers an opcode has. Payload, pad and ICRC are the wire's business: paylen is the payload without
+ * pad.
  */
 #ifndef UNPIN_IB_PACKET_H
 #define UNPIN_IB_PACKET_H
@@ -21,7 +22,7 @@ struct ib_packet {
 	bool solicited, ack_req;
 	uint16_t pkey;
 	uint32_t dest_qpn; /* 24 bits */
-	uint32_t psn;      /* 24 bits */
+	uint32_t psn;	   /* 24 bits */
 	/* RETH */
 	uint64_t va;
 	uint32_t rkey;
@@ -44,8 +45,9 @@ static inline int32_t ib_psn_diff(uint32_t a, uint32_t b)
 }
 
 /*
- * How far a is ahead of base, 0..2^24-1. Distances from the oldest unacknowledged PSN are measured so, because a READ of
- * 2^31 bytes in segments of 256 takes 2^23 PSNs: one more than a signed difference can hold.
+ * How far a is ahead of base, 0..2^24-1. Distances from the oldest unacknowledged PSN are measured so,
+ * because a READ of 2^31 bytes in segments of 256 takes 2^23 PSNs: one more than a signed difference can
+ * hold.
  */
 static inline uint32_t ib_psn_ahead(uint32_t a, uint32_t base)
 {
@@ -57,10 +59,11 @@ static inline uint32_t ib_psn_add(uint32_t psn, uint32_t n)
 	return (psn + n) & IB_PSN_MASK;
 }
 
-/* Writes the headers of p into buf (IB_HDR_MAX bytes); returns their length. p->opcode must be in the table; paylen gives
- * the pad count. */
+/* Writes the headers of p into buf (IB_HDR_MAX bytes); returns their length. p->opcode must be in the table;
+ * paylen gives the pad count. */
 size_t ib_packet_encode(const struct ib_packet *p, uint32_t paylen, uint8_t *buf);
-/* 0, or -EINVAL: unknown opcode, header version, or too short. Fields that the opcode does not have are zeroed. */
+/* 0, or -EINVAL: unknown opcode, header version, or too short. Fields that the opcode does not have are
+ * zeroed. */
 int ib_packet_decode(struct ib_packet *p, const uint8_t *buf, size_t len);
 /* Bytes of pad (0..3) behind the payload, of headers that were decoded without error. */
 static inline unsigned ib_packet_pad(const uint8_t *buf)

@@ -36,7 +36,8 @@ static void configure(struct ib_qp *qp, const struct ib_qp_attr *attr)
 	completer_configure(qp);
 }
 
-void ib_qp_modify(struct ib_qp *qp, enum ibv_qp_state state, const struct ib_qp_attr *attr, bool sqd_event, uint64_t now)
+void ib_qp_modify(struct ib_qp *qp, enum ibv_qp_state state, const struct ib_qp_attr *attr, bool sqd_event,
+	uint64_t now)
 {
 	enum ibv_qp_state was = (enum ibv_qp_state)atomic_load_explicit(&qp->state, memory_order_relaxed);
 
@@ -55,7 +56,8 @@ void ib_qp_modify(struct ib_qp *qp, enum ibv_qp_state state, const struct ib_qp_
 		requester_start(qp);
 		completer_start(qp);
 	}
-	qp->comp.sqd_event = state == IBV_QPS_SQD && (sqd_event || (was == IBV_QPS_SQD && qp->comp.sqd_event));
+	qp->comp.sqd_event =
+		state == IBV_QPS_SQD && (sqd_event || (was == IBV_QPS_SQD && qp->comp.sqd_event));
 	set_state(qp, state);
 }
 
@@ -177,8 +179,9 @@ void ib_tick(struct ib_qp *qp, uint64_t now)
 uint64_t ib_rnr_ns(uint8_t code)
 {
 	/* In units of 10 us; the first one is the longest. */
-	static const uint32_t units[32] = { 65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384,
-		512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152 };
+	static const uint32_t units[32] = { 65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
+		256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
+		49152 };
 
 	return units[code & 31] * 10000ull;
 }

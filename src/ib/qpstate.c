@@ -6,8 +6,7 @@
 #define STATES IBV_QPS_UNKNOWN
 
 /* Every attribute change that the states share. */
-#define PATH_AND_ACCESS                                                                                      \
-	(IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_MIN_RNR_TIMER)
+#define PATH_AND_ACCESS (IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_MIN_RNR_TIMER)
 
 struct move {
 	bool legal;

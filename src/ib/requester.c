@@ -10,14 +10,17 @@
 #define WRITE_ROW(only_, last_)                                                                              \
 	.valid = true, .write = true, .first = IB_WRITE_FIRST, .middle = IB_WRITE_MIDDLE, .last = (last_),   \
 	.only = (only_), .wc_opcode = IBV_WC_RDMA_WRITE
-#define ATOMIC_ROW(only_, wc_) .valid = true, .answered = true, .atomic = true, .only = (only_), .wc_opcode = (wc_)
+#define ATOMIC_ROW(only_, wc_)                                                                               \
+	.valid = true, .answered = true, .atomic = true, .only = (only_), .wc_opcode = (wc_)
 
 const struct ib_wr_info ib_wr_table[IB_WR_KINDS] = {
 	[IBV_WR_SEND] = { SEND_ROW(IB_SEND_ONLY, IB_SEND_LAST) },
 	[IBV_WR_SEND_WITH_IMM] = { SEND_ROW(IB_SEND_ONLY_IMM, IB_SEND_LAST_IMM) },
 	[IBV_WR_RDMA_WRITE] = { WRITE_ROW(IB_WRITE_ONLY, IB_WRITE_LAST) },
 	[IBV_WR_RDMA_WRITE_WITH_IMM] = { WRITE_ROW(IB_WRITE_ONLY_IMM, IB_WRITE_LAST_IMM) },
-	[IBV_WR_RDMA_READ] = { .valid = true, .answered = true, .only = IB_READ_REQUEST,
+	[IBV_WR_RDMA_READ] = { .valid = true,
+		.answered = true,
+		.only = IB_READ_REQUEST,
 		.wc_opcode = IBV_WC_RDMA_READ },
 	[IBV_WR_ATOMIC_CMP_AND_SWP] = { ATOMIC_ROW(IB_CMP_SWAP, IBV_WC_COMP_SWAP) },
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = { ATOMIC_ROW(IB_FETCH_ADD, IBV_WC_FETCH_ADD) },
@@ -92,7 +95,8 @@ static uint32_t packets_of(const struct ib_qp *qp, const struct ib_wqe *wqe)
 	return wqe->length ? ((wqe->length - 1) >> qp->req.shift) + 1 : 1;
 }
 
-static enum ibv_wc_status validate(const struct ib_qp *qp, const struct ib_wqe *wqe, const struct ib_wr_info *info)
+static enum ibv_wc_status validate(
+	const struct ib_qp *qp, const struct ib_wqe *wqe, const struct ib_wr_info *info)
 {
 	if (!info->valid)
 		return IBV_WC_LOC_QP_OP_ERR;
@@ -104,9 +108,10 @@ static enum ibv_wc_status validate(const struct ib_qp *qp, const struct ib_wqe *
 }
 
 /*
- * The last packets did not ask for an acknowledgement, counting on those that were to follow; now none follows until there is
- * an acknowledgement. So the last one is to be sent again, asking. It goes back within [una, psn), so its WQE is still ours:
- * the packet belongs to the WQE of index, or is the last one of the WQE before (a READ always asks).
+ * The last packets did not ask for an acknowledgement, counting on those that were to follow; now none
+ * follows until there is an acknowledgement. So the last one is to be sent again, asking. It goes back within
+ * [una, psn), so its WQE is still ours: the packet belongs to the WQE of index, or is the last one of the WQE
+ * before (a READ always asks).
  */
 static bool ask_again(struct ib_qp *qp)
 {
@@ -183,7 +188,8 @@ static void describe_payload(struct ib_step *step, struct ib_wqe *wqe, uint32_t 
 	}
 }
 
-static void make_answered(struct ib_step *step, struct ib_wqe *wqe, const struct ib_wr_info *info, uint32_t offset)
+static void make_answered(
+	struct ib_step *step, struct ib_wqe *wqe, const struct ib_wr_info *info, uint32_t offset)
 {
 	struct ib_packet *pkt = &step->pkt;
 
@@ -214,8 +220,8 @@ static bool asks_at_end(const struct ib_qp *qp, const struct ib_wqe *wqe)
 	       req->index + 1 == atomic_load_explicit(&qp->cfg.sq->prod, memory_order_relaxed);
 }
 
-static void make_message(struct ib_qp *qp, struct ib_step *step, struct ib_wqe *wqe, const struct ib_wr_info *info,
-	uint32_t offset)
+static void make_message(struct ib_qp *qp, struct ib_step *step, struct ib_wqe *wqe,
+	const struct ib_wr_info *info, uint32_t offset)
 {
 	struct ib_requester *req = &qp->req;
 	struct ib_packet *pkt = &step->pkt;
@@ -283,7 +289,8 @@ static enum verdict advance(struct ib_qp *qp, uint64_t now)
 
 static bool may_send(const struct ib_qp *qp)
 {
-	return (ib_qp_is(qp, IBV_QPS_RTS) || ib_qp_is(qp, IBV_QPS_SQD)) && qp->comp.rnr_deadline == UINT64_MAX;
+	return (ib_qp_is(qp, IBV_QPS_RTS) || ib_qp_is(qp, IBV_QPS_SQD)) &&
+	       qp->comp.rnr_deadline == UINT64_MAX;
 }
 
 /* The peer has gone, and there is something to send: so it cannot be. */

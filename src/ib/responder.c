@@ -5,7 +5,8 @@
 #include "ib/opcode.h"
 #include "ib/qp.h"
 
-/* AETH syndromes (IBTA 9.7.5.1.1, tables 43 and 44). No end-to-end credits are given: the count says "unlimited". */
+/* AETH syndromes (IBTA 9.7.5). No end-to-end credits are given: the count says
+ * "unlimited". */
 enum {
 	SYNDROME_ACK = 0x1f,
 	SYNDROME_RNR = 0x20,
@@ -81,7 +82,8 @@ static enum responder_state nak(struct ib_qp *qp, uint8_t syndrome, uint32_t psn
 }
 
 /* A NAK after which the queue pair is in ERR; a receive in progress completes with status. */
-static enum responder_state nak_fatal(struct ib_qp *qp, uint8_t syndrome, uint32_t psn, enum ibv_wc_status status)
+static enum responder_state nak_fatal(
+	struct ib_qp *qp, uint8_t syndrome, uint32_t psn, enum ibv_wc_status status)
 {
 	nak(qp, syndrome, psn);
 	qp->resp.fatal = true;
@@ -96,8 +98,11 @@ static enum responder_state invalid_request(struct ib_qp *qp)
 	return nak_fatal(qp, NAK_INVALID_REQUEST, qp->resp.pkt.psn, IBV_WC_REM_INV_REQ_ERR);
 }
 
-/* Memory refused an access under the peer's key. A duplicate's key may have been withdrawn rightfully since its first
- * execution, and its requester may have long been satisfied: the answer is the same, but it is no reason to stop. */
+/*
+ * Memory refused an access under the peer's key. A duplicate's key may have been withdrawn rightfully since
+ * its first execution, and its requester may have long been satisfied: the answer is the same, but it is no
+ * reason to stop.
+ */
 static enum responder_state access_refused(struct ib_qp *qp, uint32_t psn)
 {
 	if (qp->resp.replay)
@@ -183,7 +188,7 @@ static enum responder_state done_arrived(struct ib_qp *qp, int err)
 	return RESPONDER_SEQUENCE;
 }
 
-/* SEQUENCE (IBTA 9.7.4.1.1): expected, before it a duplicate, beyond it a gap, which is NAKed once. */
+/* SEQUENCE: expected, before it a duplicate, beyond it a gap, which is NAKed once. */
 
 static enum responder_state run_sequence(struct ib_qp *qp)
 {
@@ -202,7 +207,8 @@ static enum responder_state run_sequence(struct ib_qp *qp)
 	return nak(qp, NAK_SEQUENCE, resp->epsn);
 }
 
-/* OPCODE (IBTA 9.7.4.1.2 to 9.7.4.1.5): does it continue the message in progress, and does this queue pair do such things? */
+/* OPCODE: does it continue the message in progress, and does this queue pair do
+ * such things? */
 
 static bool in_sequence(const struct ib_responder *resp)
 {
@@ -231,7 +237,7 @@ static enum responder_state run_opcode(struct ib_qp *qp)
 	return RESPONDER_LENGTH;
 }
 
-/* LENGTH (IBTA 9.7.4.1.6). Of a SEND, whether it fits its receive is known in DELIVER only. */
+/* LENGTH. Of a SEND, whether it fits its receive is known in DELIVER only. */
 
 static bool payload_fits_opcode(const struct ib_qp *qp)
 {
@@ -273,7 +279,8 @@ static enum responder_state run_length(struct ib_qp *qp)
 	return RESPONDER_KEY;
 }
 
-/* KEY (IBTA 9.7.4.1.4): once per message, over all of it; nothing to check for no bytes. Atomics: their step checks. */
+/* KEY: once per message, over all of it; nothing to check for no bytes. Atomics: their step
+ * checks. */
 
 static bool wraps(uint64_t va, uint32_t length)
 {
@@ -313,7 +320,8 @@ static struct ib_resource *save_resource(struct ib_responder *resp, uint32_t pac
 	return res;
 }
 
-/* The request in hand is executed as far as the sequence goes: it takes so many PSNs, and ends a message or not. */
+/* The request in hand is executed as far as the sequence goes: it takes so many PSNs, and ends a message or
+ * not. */
 static void accepted(struct ib_responder *resp, uint32_t packets)
 {
 	resp->epsn = ib_psn_add(resp->epsn, packets);
@@ -344,7 +352,7 @@ static enum responder_state after_key(struct ib_qp *qp)
 	return RESPONDER_READ;
 }
 
-/* RECEIVE: a SEND's first packet and a WRITE's last one with immediate data take a receive (IBTA 9.7.5.2.8 if none). */
+/* RECEIVE: a SEND's first packet and a WRITE's last one with immediate data take a receive. */
 
 static enum responder_state run_receive(struct ib_qp *qp)
 {
@@ -388,7 +396,8 @@ static void make_scatter(struct ib_qp *qp)
 	step->pkt_offset = 0;
 	step->src = NULL;
 	if (resp->flags & IB_F_WRITE) {
-		describe_remote(step, resp->va + resp->offset, resp->rkey, resp->paylen, IBV_ACCESS_REMOTE_WRITE);
+		describe_remote(
+			step, resp->va + resp->offset, resp->rkey, resp->paylen, IBV_ACCESS_REMOTE_WRITE);
 		return;
 	}
 	step->access = IBV_ACCESS_LOCAL_WRITE;
@@ -477,8 +486,8 @@ static enum responder_state run_read(struct ib_qp *qp)
 	struct ib_step *step = make_answer(qp, opcode, resp->read_psn, SYNDROME_ACK);
 
 	if (resp->read_left)
-		describe_remote(step, resp->read_va, resp->read_rkey, last ? resp->read_left : qp->attr.segment,
-			IBV_ACCESS_REMOTE_READ);
+		describe_remote(step, resp->read_va, resp->read_rkey,
+			last ? resp->read_left : qp->attr.segment, IBV_ACCESS_REMOTE_READ);
 	return RESPONDER_READ;
 }
 
@@ -502,7 +511,7 @@ static enum responder_state run_ack(struct ib_qp *qp)
 {
 	struct ib_responder *resp = &qp->resp;
 
-	/* Also of a duplicate: everything before the expected packet is acknowledged (IBTA 9.7.5.1.4). */
+	/* Also of a duplicate: everything before the expected packet is acknowledged. */
 	make_answer(qp, IB_ACKNOWLEDGE, ib_psn_add(resp->epsn, (uint32_t)-1), SYNDROME_ACK);
 	return RESPONDER_ACK;
 }
@@ -545,7 +554,8 @@ static enum responder_state done_complete(struct ib_qp *qp, int err)
 	return RESPONDER_IDLE;
 }
 
-/* DUPLICATE (IBTA 9.7.5.1.5): SENDs and WRITEs are acknowledged again, READs executed again, atomics answered from memory. */
+/* DUPLICATE: SENDs and WRITEs are acknowledged again, READs executed again, atomics answered
+ * from memory. */
 
 static const struct ib_resource *find_resource(const struct ib_qp *qp)
 {
@@ -565,7 +575,7 @@ static const struct ib_resource *find_resource(const struct ib_qp *qp)
 	return NULL;
 }
 
-/* A READ may be asked for again from any of its responses on (IBTA 9.7.5.1.7). */
+/* A READ may be asked for again from any of its responses on. */
 static bool is_part_of(const struct ib_qp *qp, const struct ib_resource *res)
 {
 	const struct ib_packet *pkt = &qp->resp.pkt;
@@ -679,7 +689,8 @@ static enum responder_state done_flush(struct ib_qp *qp, int err)
 }
 
 /*
- * run: makes the state's step and stays, or returns the next state. done: takes the step's outcome, returns the next state.
+ * run: makes the state's step and stays, or returns the next state. done: takes the step's outcome, returns
+ * the next state.
  */
 static const struct {
 	enum responder_state (*run)(struct ib_qp *qp);

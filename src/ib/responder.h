@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The responder (IBTA 9.7.4, 9.7.5.1): one request packet at a time, through the checks in the specification's order:
- * sequence, opcode, length, key, resources; then execute, acknowledge, complete.
+ * The responder (IBTA 9.7.4, 9.7.5): one request packet at a time, through the checks in the specification's
+ * order: sequence, opcode, length, key, resources; then execute, acknowledge, complete.
  *
  *   ARRIVED -> SEQUENCE -> OPCODE -> LENGTH -> KEY -> RECEIVE -> DELIVER -> ACK -> COMPLETE -> IDLE
  *                 |                             |-> ATOMIC -> ACK_ATOMIC -> IDLE
  *                 |                             '-> READ (once per response) -> IDLE
  *                 '-> DUPLICATE -> REPLAY_CHECK -> READ | ACK_ATOMIC | ACK
- *   any check -> NAK -> IDLE (sequence, receiver not ready, replays) or ERR: FLUSH_MESSAGE -> FLUSH_EVENT -> FLUSH -> ...
+ *   any check -> NAK -> IDLE   (sequence, receiver not ready, replays)
+ *                    -> ERR: FLUSH_MESSAGE -> FLUSH_EVENT -> FLUSH -> FLUSH_MESSAGE ... -> IDLE
  *
- * (This header is part of qp.h.) A duplicate never touches the message in progress, the expected PSN or the MSN.
+ * A duplicate never touches the message in progress, the expected PSN or the MSN.
  *
- * All fields are protected by the queue pair's run lock.
+ * Included by qp.h, whose types it uses. All fields are protected by the queue pair's run lock.
  */
 #ifndef UNPIN_IB_RESPONDER_H
 #define UNPIN_IB_RESPONDER_H
@@ -45,7 +46,7 @@ enum responder_state {
 	RESPONDER_STATES
 };
 
-/* What is kept to answer a duplicate READ or atomic (IBTA 9.7.5.1.5). */
+/* What is kept to answer a duplicate READ or atomic. */
 struct ib_resource {
 	uint32_t first_psn, last_psn;
 	bool atomic;
@@ -61,10 +62,11 @@ struct ib_responder {
 	enum responder_state state;
 	uint32_t epsn; /* expected */
 	uint32_t msn;
-	bool in_order; /* false from a sequence or RNR NAK on until the expected packet comes: others are dropped unanswered */
+	bool in_order;	  /* false from a sequence or RNR NAK on until the expected packet comes: others are
+			     dropped unanswered */
 	bool established; /* COMM_EST raised, or not to be raised */
 	uint32_t message; /* kind in progress: IB_F_SEND, IB_F_WRITE, 0: between messages */
-	bool has_recv;    /* recv was taken and not completed */
+	bool has_recv;	  /* recv was taken and not completed */
 	struct ib_recv recv;
 	uint32_t offset; /* bytes of the message received */
 	/* The WRITE in progress: */
@@ -74,7 +76,7 @@ struct ib_responder {
 	struct ib_packet pkt;
 	uint32_t paylen;
 	uint32_t flags; /* of its opcode */
-	bool replay;    /* a duplicate */
+	bool replay;	/* a duplicate */
 	/* The READ being answered: */
 	uint64_t read_va;
 	uint32_t read_rkey, read_left, read_psn;
@@ -86,7 +88,7 @@ struct ib_responder {
 	bool fatal, has_event;
 	enum ibv_event_type event;
 	enum ibv_wc_status status; /* of the receive in progress when the queue pair goes to ERR */
-	uint32_t resource_head;    /* saved so far; entry = this modulo IB_MAX_RD_ATOMIC */
+	uint32_t resource_head;	   /* saved so far; entry = this modulo IB_MAX_RD_ATOMIC */
 	struct ib_resource resource[IB_MAX_RD_ATOMIC];
 };
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The send queue: a ring of work queue elements of one stride, filled by the application's threads and consumed by the
- * requester and the completer.
+ * The send queue: a ring of work queue elements of one stride, filled by the application's threads and
+ * consumed by the requester and the completer.
  *
  * Four indices, counting for ever (element = index modulo size):   freed <= done <= next <= prod
  *   prod   posted; advanced by posters under the poster's lock (nic's), released to the requester
  *   next   the requester has sent (or is sending) everything below; under the queue pair's run lock
  *   done   completed (a CQE was made, or success without one); under the run lock
- *   freed  the application has been told, by a CQE it polled (it or a later one): what posters count against; atomic
+ *   freed  the application has been told, by a CQE it polled (it or a later one): what posters count against;
+ * atomic
  */
 #ifndef UNPIN_IB_SQ_H
 #define UNPIN_IB_SQ_H
@@ -19,7 +20,7 @@
 
 struct ib_wqe {
 	uint64_t wr_id;
-	uint8_t opcode;      /* enum ibv_wr_opcode */
+	uint8_t opcode;	     /* enum ibv_wr_opcode */
 	uint8_t num_sge;     /* 0 with inline data */
 	uint16_t inline_len; /* bytes at ib_wqe_inline() when is_inline */
 	bool is_inline;

@@ -103,7 +103,8 @@ void endpoint_to(struct endpoint *e, enum ibv_qp_state state, uint64_t now)
 }
 
 /* Describes [local, +length) in so many pieces, the first ones of odd sizes, one of them empty. */
-static uint32_t split(const struct endpoint *e, struct ibv_sge *sge, uint32_t local, uint32_t length, unsigned sges)
+static uint32_t split(
+	const struct endpoint *e, struct ibv_sge *sge, uint32_t local, uint32_t length, unsigned sges)
 {
 	uint32_t n = 0;
 
@@ -247,7 +248,8 @@ static int copy(struct endpoint *e, const struct ib_step *step, uint8_t *buf, bo
 		assert_int_equal(step->access, into_memory ? IBV_ACCESS_LOCAL_WRITE : 0);
 		return copy_local(e, mem, buf, into_memory);
 	case IB_MEM_REMOTE:
-		assert_int_equal(step->access, into_memory ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ);
+		assert_int_equal(
+			step->access, into_memory ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ);
 		err = check_remote(e, mem, step->access);
 		return err ? err : copy_one(e, mem->remote.va, buf, mem->length, into_memory);
 	}
@@ -290,7 +292,8 @@ static int do_scatter(struct endpoint *e, enum ib_lane lane, struct ib_step *ste
 	if (step->src)
 		return copy(e, step, (uint8_t *)(uintptr_t)step->src, true);
 	assert_non_null(f);
-	assert_true((uint64_t)step->pkt_offset + step->mem.length <= f->paylen); /* never outside of the payload */
+	assert_true((uint64_t)step->pkt_offset + step->mem.length <=
+		    f->paylen); /* never outside of the payload */
 	from = f->payload + step->pkt_offset;
 	return copy(e, step, from, true);
 }
@@ -324,7 +327,10 @@ static int do_recv(struct endpoint *e, struct ib_step *step)
 
 	if (e->recv_tail == e->recv_head)
 		return -ENOENT;
-	step->recv = (struct ib_recv){ .wr_id = r->wr_id, .sge = r->sge, .num_sge = r->num_sge, .length = r->length,
+	step->recv = (struct ib_recv){ .wr_id = r->wr_id,
+		.sge = r->sge,
+		.num_sge = r->num_sge,
+		.length = r->length,
 		.index = e->recv_tail };
 	e->recv_tail++;
 	return 0;
@@ -483,15 +489,13 @@ struct frame *endpoint_take(struct endpoint *e)
 
 /* Pairs. */
 
-void pair_init(struct pair *p, void (*tune)(struct ib_qp_attr *a, struct ib_qp_attr *b))
+void pair_init(struct pair *p)
 {
 	memset(p, 0, sizeof(*p));
 	endpoint_init(&p->a, 0x10000000, PAIR_MEM, 64);
 	endpoint_init(&p->b, 0x20000000, PAIR_MEM, 64);
 	p->a.attr.sq_psn = p->b.attr.rq_psn = 0xfffffe;
 	p->b.attr.sq_psn = p->a.attr.rq_psn = 0x000123;
-	if (tune)
-		tune(&p->a.attr, &p->b.attr);
 	endpoint_to(&p->a, IBV_QPS_RTS, 0);
 	endpoint_to(&p->b, IBV_QPS_RTS, 0);
 	p->now = 1000;

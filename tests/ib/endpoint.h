@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * One end of a connection for the tests of ib/: a queue pair with a send queue, receives, memory as an array, and
- * everything that nic would do to carry out steps, with checks that no step ever reaches outside of what it may touch. Packets that
- * it sends pile up in `out`; packets for it are put into `in`, one queue per lane. A hook may park steps.
+ * One end of a connection for the tests of ib/: a queue pair with a send queue, receives, memory as an array,
+ * and everything that nic would do to carry out steps, with checks that no step ever reaches outside of what
+ * it may touch. Packets that it sends pile up in `out`; packets for it are put into `in`, one queue per lane.
+ * A hook may park steps.
  *
- * Memory has addresses base .. base + size. Keys: TEST_LKEY for local use; TEST_RKEY for the peer, with the rights in `rights`.
+ * Memory has addresses base .. base + size. Keys: TEST_LKEY for local use; TEST_RKEY for the peer, with the
+ * rights in `rights`.
  */
 #ifndef TEST_IB_ENDPOINT_H
 #define TEST_IB_ENDPOINT_H
@@ -52,14 +54,14 @@ struct endpoint {
 	uint8_t *mem;
 	uint64_t base;
 	uint32_t size;
-	int rights;             /* of TEST_RKEY */
+	int rights;		 /* of TEST_RKEY */
 	uint32_t hole, hole_end; /* offsets: copies there fail with -EFAULT, checks of keys do not notice */
-	bool local_refused;     /* TEST_LKEY fails */
+	bool local_refused;	 /* TEST_LKEY fails */
 	struct frames out, in[IB_LANES];
 	struct frame *current[IB_LANES]; /* payload of the packet that the lane works on */
 	struct test_recv recv[256];
 	unsigned recv_head, recv_tail; /* tail: next to be taken */
-	struct test_wc *wc; /* all completions, in order */
+	struct test_wc *wc;	       /* all completions, in order */
 	unsigned wcs, wcs_max;
 	enum ibv_event_type event[64];
 	unsigned events;
@@ -77,8 +79,8 @@ struct test_wr {
 	uint64_t wr_id;
 	bool unsignaled, solicited, fence, is_inline;
 	uint32_t local, length; /* offset in our memory */
-	unsigned sges;          /* pieces that the local buffer is described in; 0: 1 */
-	uint64_t remote;        /* address in the peer's memory */
+	unsigned sges;		/* pieces that the local buffer is described in; 0: 1 */
+	uint64_t remote;	/* address in the peer's memory */
 	uint32_t rkey;
 	uint32_t imm;
 	uint64_t compare_add, swap;
@@ -116,8 +118,8 @@ struct pair {
 
 #define PAIR_MEM (1u << 16)
 
-/* Both in RTS, with the attributes as changed by tune (may be NULL). */
-void pair_init(struct pair *p, void (*tune)(struct ib_qp_attr *a, struct ib_qp_attr *b));
+/* Both in RTS. */
+void pair_init(struct pair *p);
 void pair_fini(struct pair *p);
 /* Moves packets and runs both until nothing moves. Time stands still. */
 void pair_settle(struct pair *p);

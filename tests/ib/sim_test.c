@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Two endpoints, a fabric and a workload, all drawn from one 64-bit seed, against a model of what must arrive.
+ * Two endpoints, a fabric and a workload, all drawn from one 64-bit seed, against a model of what must
+ * arrive.
  *
  *   sim_test             runs the seeds 1 .. SIM_SEEDS (environment; default 4000)
  *   sim_test SEED        runs one, and says what it is made of
  *
- * What is drawn: segment, window, limits, first PSNs (often just before the wrap), kind and size of each request, when
- * requests and receives are posted, which steps are parked for how long and how often, and of the fabric loss, duplication,
- * reordering and delay; or a lossless wire that drops requests and says so later. One run in some moves an end to ERR, or
- * drains a send queue and lets it go on.
+ * What is drawn: segment, window, limits, first PSNs (often just before the wrap), kind and size of each
+ * request, when requests and receives are posted, which steps are parked for how long and how often, and of
+ * the fabric loss, duplication, reordering and delay; or a lossless wire that drops requests and says so
+ * later. One run in some moves an end to ERR, or drains a send queue and lets it go on.
  *
- * The model: every message has its own source and target, so memory is compared at the end; receives complete in order
- * with the fields of their message; requests complete in order, once; an atomic returns what all atomics before it made of
- * its word, so one that is executed twice or lost shows; a READ of what an earlier WRITE wrote returns that; a fenced WRITE
- * over what an earlier READ reads does not disturb it. Completed buffers and WQEs are overwritten at once, so that a late
- * retransmission from them shows.
+ * The model: every message has its own source and target, so memory is compared at the end; receives complete
+ * in order with the fields of their message; requests complete in order, once; an atomic returns what all
+ * atomics before it made of its word, so one that is executed twice or lost shows; a READ of what an earlier
+ * WRITE wrote returns that; a fenced WRITE over what an earlier READ reads does not disturb it. Completed
+ * buffers and WQEs are overwritten at once, so that a late retransmission from them shows.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -29,13 +30,14 @@
 
 enum { MAX_WRS = 40, SLOT = 2048, SIM_MEM = 4 * MAX_WRS * SLOT + 4096, MAX_FLYING = 4096 };
 
-/* Memory of an end: sources (own requests), targets (the peer's requests), receives, plain data to be read, atomics. */
-#define SOURCE(i)  ((uint32_t)(i) * SLOT)
-#define TARGET(i)  ((uint32_t)(MAX_WRS + (i)) * SLOT)
-#define RECV(i)	   ((uint32_t)(2 * MAX_WRS + (i)) * SLOT)
-#define DATA(i)	   ((uint32_t)(3 * MAX_WRS + (i)) * SLOT)
-#define COUNTER	   ((uint32_t)(4 * MAX_WRS) * SLOT)
-#define SWAPPED	   (COUNTER + 8)
+/* Memory of an end: sources (own requests), targets (the peer's requests), receives, plain data to be read,
+ * atomics. */
+#define SOURCE(i) ((uint32_t)(i)*SLOT)
+#define TARGET(i) ((uint32_t)(MAX_WRS + (i)) * SLOT)
+#define RECV(i)	  ((uint32_t)(2 * MAX_WRS + (i)) * SLOT)
+#define DATA(i)	  ((uint32_t)(3 * MAX_WRS + (i)) * SLOT)
+#define COUNTER	  ((uint32_t)(4 * MAX_WRS) * SLOT)
+#define SWAPPED	  (COUNTER + 8)
 
 struct message {
 	struct test_wr wr;
@@ -50,8 +52,8 @@ struct side {
 	struct message msg[MAX_WRS];
 	unsigned messages, posted, completed; /* completed: next message that may complete */
 	unsigned recvs_posted, recvs_total, recvs_completed;
-	bool in_error;		  /* may end in ERR: an error was injected at one of the ends, or retries ran out */
-	bool gave_up;		  /* ran out of retries */
+	bool in_error; /* may end in ERR: an error was injected at one of the ends, or retries ran out */
+	bool gave_up;  /* ran out of retries */
 	uint64_t next_post, next_recv;
 	uint64_t unpark[IB_LANES];
 	uint32_t unpark_serial[IB_LANES];
@@ -101,7 +103,8 @@ static uint32_t one_of(struct sim *s, const uint32_t *v, uint32_t n)
 	return v[below(s, n)];
 }
 #define ONE_OF(s, ...)                                                                                       \
-	one_of(s, (const uint32_t[]){ __VA_ARGS__ }, sizeof((const uint32_t[]){ __VA_ARGS__ }) / sizeof(uint32_t))
+	one_of(s, (const uint32_t[]){ __VA_ARGS__ },                                                         \
+		sizeof((const uint32_t[]){ __VA_ARGS__ }) / sizeof(uint32_t))
 
 static void fill(struct sim *s, uint8_t *at, uint32_t n)
 {
@@ -151,7 +154,8 @@ static uint32_t random_length(struct sim *s, uint32_t segment)
 	}
 }
 
-static void plan_atomic(struct sim *s, struct side *side, struct message *m, uint64_t *counter, uint64_t *swapped)
+static void plan_atomic(
+	struct sim *s, struct side *side, struct message *m, uint64_t *counter, uint64_t *swapped)
 {
 	uint64_t *word = m->wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? counter : swapped;
 	uint64_t was = *word;
@@ -179,7 +183,7 @@ static void plan_read(struct sim *s, struct side *side, unsigned i)
 
 	m->wr.is_inline = false;
 	if (of < i && (w->wr.opcode == IBV_WR_RDMA_WRITE || w->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) &&
-	    w->wr.remote == side->peer->e.base + TARGET(of)) {
+		w->wr.remote == side->peer->e.base + TARGET(of)) {
 		m->wr.length = w->wr.length;
 		m->wr.remote = w->wr.remote;
 		m->expect = copy_of(w->sent, w->wr.length);
@@ -198,10 +202,10 @@ static void plan_write(struct sim *s, struct side *side, unsigned i)
 	m->wr.remote = side->peer->e.base + TARGET(i);
 	for (unsigned j = 0; j < i; j++)
 		if (side->msg[j].wr.remote == side->peer->e.base + DATA(of) &&
-		    side->msg[j].wr.opcode != IBV_WR_RDMA_READ)
+			side->msg[j].wr.opcode != IBV_WR_RDMA_READ)
 			return;
 	if (of < i && side->msg[of].wr.opcode == IBV_WR_RDMA_READ &&
-	    side->msg[of].wr.remote == side->peer->e.base + DATA(of)) {
+		side->msg[of].wr.remote == side->peer->e.base + DATA(of)) {
 		m->wr.remote = side->msg[of].wr.remote;
 		m->wr.fence = true;
 	}
@@ -331,13 +335,13 @@ static void check_send(struct side *side, const struct ib_wc *wc)
 
 	if (wc->status == IBV_WC_SUCCESS)
 		for (; side->completed < side->messages && side->msg[side->completed].wr.wr_id != wc->wr_id;
-		     side->completed++) {
+			side->completed++) {
 			assert_true(side->msg[side->completed].wr.unsignaled);
 			check_done(side, &side->msg[side->completed]);
 		}
 	else /* unsignaled successes may stand before the first error, none behind */
 		while (side->completed < side->posted && side->msg[side->completed].wr.unsignaled &&
-		       side->msg[side->completed].wr.wr_id != wc->wr_id)
+			side->msg[side->completed].wr.wr_id != wc->wr_id)
 			check_done(side, &side->msg[side->completed++]);
 	assert_true(side->completed < side->posted);
 	m = &side->msg[side->completed];
@@ -379,7 +383,8 @@ static void post_sends(struct sim *s, struct side *side)
 	unsigned burst = 1 + below(s, 6);
 
 	while (burst-- && side->posted < side->messages) {
-		/* A full queue drains when somebody completes; those who post only unsignaled requests would wait for ever. */
+		/* A full queue drains when somebody completes; those who post only unsignaled requests would
+		 * wait for ever. */
 		uint32_t used = atomic_load(&side->e.sq.prod) - atomic_load(&side->e.sq.freed);
 		struct test_wr *wr = &side->msg[side->posted].wr;
 
@@ -487,7 +492,7 @@ static void arrivals(struct sim *s)
 
 		for (unsigned i = 0; i < s->nflying; i++)
 			if (s->flying[i]->at <= s->now &&
-			    (best == s->nflying || s->flying[i]->at < s->flying[best]->at))
+				(best == s->nflying || s->flying[i]->at < s->flying[best]->at))
 				best = i;
 		if (best == s->nflying)
 			return;
@@ -572,7 +577,8 @@ static bool settled(const struct side *side)
 	       side->recvs_completed == side->recvs_total && !side->draining;
 }
 
-/* A side whose peer has failed cannot get what it waits for; it must still have completed all that it sent. */
+/* A side whose peer has failed cannot get what it waits for; it must still have completed all that it sent.
+ */
 static bool finished(struct sim *s)
 {
 	struct side *a = &s->side[0], *b = &s->side[1];
@@ -587,7 +593,8 @@ static bool finished(struct sim *s)
 
 		if (side->posted < side->messages || side->e.sq.done != atomic_load(&side->e.sq.prod))
 			return false;
-		if (error && (side->recvs_posted < side->recvs_total || side->recvs_completed < side->recvs_total))
+		if (error &&
+			(side->recvs_posted < side->recvs_total || side->recvs_completed < side->recvs_total))
 			return false;
 	}
 	return true;
@@ -670,7 +677,8 @@ static void check_memory(struct side *side)
 
 		if (write && m->completed && m->status == IBV_WC_SUCCESS)
 			assert_memory_equal(to->e.mem + (m->wr.remote - to->e.base), m->sent, m->wr.length);
-		if (takes_recv(&m->wr) && m->completed && m->status == IBV_WC_SUCCESS && !side->sim->error_injected)
+		if (takes_recv(&m->wr) && m->completed && m->status == IBV_WC_SUCCESS &&
+			!side->sim->error_injected)
 			assert_true(m->delivered || to->in_error);
 	}
 }
@@ -703,9 +711,11 @@ static unsigned run_seed(uint64_t seed, bool verbose)
 	s->verbose = verbose;
 	setup(s);
 	if (verbose)
-		print_message("seed %" PRIu64 ": %s loss %u dup %u reorder %u park %u drop %u, segment %u, %u and %u requests\n",
-			seed, s->lossless ? "lossless" : "lossy", s->loss, s->dup, s->reorder, s->park, s->drop,
-			s->side[0].e.attr.segment, s->side[0].messages, s->side[1].messages);
+		print_message(
+			"seed %" PRIu64
+			": %s loss %u dup %u reorder %u park %u drop %u, segment %u, %u and %u requests\n",
+			seed, s->lossless ? "lossless" : "lossy", s->loss, s->dup, s->reorder, s->park,
+			s->drop, s->side[0].e.attr.segment, s->side[0].messages, s->side[1].messages);
 	while (!finished(s)) {
 		assert_true(s->now < 10000000000ull);
 		arrivals(s);
@@ -721,8 +731,11 @@ static unsigned run_seed(uint64_t seed, bool verbose)
 			assert_false(ib_qp_is(&s->side[i].e.qp, IBV_QPS_ERR));
 	exhausted = s->exhausted;
 	if (verbose)
-		print_message("%" PRIu64 " ns, %u and %u packets, %u queue pairs out of retries\n", s->now, s->side[0].e.tx,
-			s->side[1].e.tx, exhausted);
+		print_message("%" PRIu64 " ns, %u and %u packets, %u queue pairs out of retries\n", s->now,
+			s->side[0].e.tx, s->side[1].e.tx, exhausted);
+	if (s->lossless && !s->drop && !s->error_injected)
+		for (unsigned i = 0; i < 2; i++)
+			assert_int_equal(atomic_load(&s->side[i].e.counters.naks_sent), 0);
 	/* Without loss nothing is given up, unless an end went to ERR. */
 	if (!s->error_injected && (s->lossless ? !s->drop : !s->loss && !s->reorder))
 		assert_int_equal(exhausted, 0);
@@ -749,7 +762,8 @@ static void every_seed_ends_as_the_model_says(void **state)
 static int say_seed(void **state)
 {
 	(void)state;
-	print_message("last seed: %" PRIu64 " (run it alone: sim_test %" PRIu64 ")\n", current_seed, current_seed);
+	print_message(
+		"last seed: %" PRIu64 " (run it alone: sim_test %" PRIu64 ")\n", current_seed, current_seed);
 	return 0;
 }
 
