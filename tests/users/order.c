@@ -84,7 +84,7 @@ static bool look(const _Atomic uint64_t *words, size_t n, uint64_t *newest)
 struct reader {
 	const _Atomic uint64_t *words;
 	atomic_size_t n;
-	atomic_bool stop, broken;
+	atomic_bool stop, broken, resting;
 	atomic_ulong seen;
 	pthread_t thread;
 };
@@ -98,9 +98,11 @@ static void *reading(void *arg)
 		size_t n = r->n;
 
 		if (!n) {
+			r->resting = true;
 			sched_yield();
 			continue;
 		}
+		r->resting = false;
 		if (!look(r->words, n, &newest))
 			r->broken = true;
 		if (newest != before)
@@ -152,7 +154,10 @@ static void in_order(enum way way)
 		bool polls = send || way == BLOCKED_SIGNALS || i % 2;
 		struct ibv_wc wc;
 
+		while (!r.resting)
+			sched_yield();
 		memset(memory, 0, LARGEST);
+		r.resting = false;
 		r.n = sizes[i] / 8;
 		tell(peer.sock, &sizes[i], sizeof(sizes[i]));
 		while (!through(peer.sock)) {

@@ -204,8 +204,13 @@ int try_post(struct end *e, enum ibv_wr_opcode op, const struct ibv_mr *mr, void
 	struct ibv_send_wr *bad = NULL;
 	int err;
 
-	wr.wr.rdma.remote_addr = (uintptr_t)remote;
-	wr.wr.rdma.rkey = rkey;
+	if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = (uintptr_t)remote;
+		wr.wr.atomic.rkey = rkey;
+	} else {
+		wr.wr.rdma.remote_addr = (uintptr_t)remote;
+		wr.wr.rdma.rkey = rkey;
+	}
 	err = ibv_post_send(e->qp, &wr, &bad);
 	check(!err || bad == &wr);
 	return err;
