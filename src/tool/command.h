@@ -6,6 +6,7 @@
 #define EXIT_USAGE 2
 
 int cmd_run(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
 
 #endif

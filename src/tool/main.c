@@ -12,6 +12,7 @@ static const struct {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{ "run", "run a program with unpin's RDMA device in it", cmd_run },
+	{ "bench", "measure what pinning and on-demand paging cost here", cmd_bench },
 	{ "stat", "show the counters and regions of running programs", cmd_stat },
 };
 

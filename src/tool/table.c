@@ -48,18 +48,23 @@ static int width_of(const char *text)
 	return n;
 }
 
-static void print_cell(const struct table *t, FILE *out, size_t column, const char *text, int width)
+/* One line. Blanks are owed until something is printed, so that none stands at the end of a line. */
+static void print_line(const struct table *t, FILE *out, char *const *cell, const int *width, int indent)
 {
-	int pad = width - width_of(text);
+	int owed = indent;
 
-	if (column)
-		fputs("  ", out);
-	if (!is_left(t, column))
-		fprintf(out, "%*s", pad, "");
-	fputs(text, out);
-	/* No blanks at the end of a line. */
-	if (is_left(t, column) && column + 1 < t->columns)
-		fprintf(out, "%*s", pad, "");
+	for (size_t c = 0; c < t->columns; c++) {
+		const char *text = cell ? cell[c] : heading(t, c);
+		int pad = width[c] - width_of(text);
+
+		owed += (c ? 2 : 0) + (is_left(t, c) ? 0 : pad);
+		if (*text) {
+			fprintf(out, "%*s%s", owed, "", text);
+			owed = 0;
+		}
+		owed += is_left(t, c) ? pad : 0;
+	}
+	fputc('\n', out);
 }
 
 void table_print(const struct table *t, FILE *out, int indent)
@@ -75,12 +80,9 @@ void table_print(const struct table *t, FILE *out, int indent)
 			width[c] = w > width[c] ? w : width[c];
 		}
 	}
-	for (size_t line = 0; line <= rows; line++) {
-		fprintf(out, "%*s", indent, "");
-		for (size_t c = 0; c < t->columns; c++)
-			print_cell(t, out, c, line ? t->cell[(line - 1) * t->columns + c] : heading(t, c), width[c]);
-		fputc('\n', out);
-	}
+	print_line(t, out, NULL, width, indent);
+	for (size_t r = 0; r < rows; r++)
+		print_line(t, out, t->cell + r * t->columns, width, indent);
 	free(width);
 }
 

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "tool/machine.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* The number behind "name:" in a file of such lines, times 1024 (they say kB). */
+static uint64_t field(const char *path, const char *name)
+{
+	size_t len = strlen(name);
+	uint64_t kib = 0;
+	char line[256];
+	FILE *f = fopen(path, "re");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (strncmp(line, name, len) == 0 && line[len] == ':' && sscanf(line + len + 1, "%" SCNu64, &kib) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kib << 10;
+}
+
+struct machine_memory machine_memory(void)
+{
+	return (struct machine_memory){
+		.resident = field("/proc/self/status", "VmRSS"),
+		.pinned = field("/proc/self/status", "VmPin"),
+		.locked = field("/proc/self/status", "VmLck"),
+	};
+}
+
+/* The only number in a file; 0 when there is none ("max"). */
+static uint64_t number(const char *path)
+{
+	uint64_t v = 0;
+	FILE *f = fopen(path, "re");
+
+	if (f) {
+		if (fscanf(f, "%" SCNu64, &v) != 1)
+			v = 0;
+		fclose(f);
+	}
+	return v;
+}
+
+/* What the limit of this process's own memory cgroup leaves; UINT64_MAX without one. Version 2, then version 1. */
+static uint64_t cgroup_left(void)
+{
+	static const struct {
+		const char *prefix, *root, *limit, *usage;
+	} kinds[] = {
+		{ "0::", "/sys/fs/cgroup", "memory.max", "memory.current" },
+		{ ":memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes" },
+	};
+	uint64_t left = UINT64_MAX;
+	char line[512], path[1024];
+	FILE *f = fopen("/proc/self/cgroup", "re");
+
+	while (f && fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = 0;
+		for (size_t i = 0; i < 2; i++) {
+			char *at = strstr(line, kinds[i].prefix);
+			uint64_t limit, usage, rest;
+
+			if (!at || (i == 0 && at != line))
+				continue;
+			at += strlen(kinds[i].prefix);
+			snprintf(path, sizeof(path), "%s%s/%s", kinds[i].root, at, kinds[i].limit);
+			limit = number(path);
+			snprintf(path, sizeof(path), "%s%s/%s", kinds[i].root, at, kinds[i].usage);
+			usage = number(path);
+			rest = limit > usage ? limit - usage : 0;
+			if (limit && rest < left)
+				left = rest;
+		}
+	}
+	if (f)
+		fclose(f);
+	return left;
+}
+
+uint64_t machine_available(void)
+{
+	uint64_t free_bytes = field("/proc/meminfo", "MemAvailable"), left = cgroup_left();
+
+	return left < free_bytes ? left : free_bytes;
+}
+
+uint64_t machine_total(void)
+{
+	return field("/proc/meminfo", "MemTotal");
+}
+
+uint64_t machine_swap(void)
+{
+	return field("/proc/meminfo", "SwapTotal");
+}
+
+static cpu_set_t allowed;
+static bool allowed_known;
+
+static void know_allowed(void)
+{
+	if (allowed_known)
+		return;
+	CPU_ZERO(&allowed);
+	if (sched_getaffinity(0, sizeof(allowed), &allowed))
+		CPU_SET(0, &allowed);
+	allowed_known = true;
+}
+
+unsigned machine_cpus(void)
+{
+	know_allowed();
+	return (unsigned)CPU_COUNT(&allowed);
+}
+
+bool machine_pin_thread(unsigned n)
+{
+	cpu_set_t one;
+
+	if (machine_cpus() < 2)
+		return false;
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (!CPU_ISSET(cpu, &allowed) || n--)
+			continue;
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		return sched_setaffinity(0, sizeof(one), &one) == 0;
+	}
+	return false;
+}
+
+void machine_unpin_thread(void)
+{
+	know_allowed();
+	sched_setaffinity(0, sizeof(allowed), &allowed);
+}
+
+uint64_t machine_memlock(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_MEMLOCK, &limit))
+		return 0;
+	if (limit.rlim_cur != limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_MEMLOCK, &limit);
+		getrlimit(RLIMIT_MEMLOCK, &limit);
+	}
+	return limit.rlim_cur == RLIM_INFINITY || geteuid() == 0 ? UINT64_MAX : limit.rlim_cur;
+}
+
+void *machine_map(size_t length)
+{
+	size_t room = length + HUGE_PAGE;
+	char *start = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *addr;
+
+	if (start == MAP_FAILED)
+		return NULL;
+	addr = (char *)(((uintptr_t)start + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+	if (addr > start)
+		munmap(start, (size_t)(addr - start));
+	/* A mapping of whole pages, whatever the length. */
+	length = (length + (size_t)getpagesize() - 1) & ~((size_t)getpagesize() - 1);
+	if (addr + length < start + room)
+		munmap(addr + length, (size_t)(start + room - (addr + length)));
+	madvise(addr, length, MADV_NOHUGEPAGE);
+	return addr;
+}
+
+void machine_unmap(void *addr, size_t length)
+{
+	if (addr)
+		munmap(addr, length);
+}
+
+void machine_touch(void *addr, size_t length)
+{
+	for (size_t i = 0; i < length; i += (size_t)getpagesize())
+		*(volatile uint64_t *)((char *)addr + i) = i;
+}
+
+/* One multiplication and one shift per word: streams are filled faster than they are sent. */
+static inline uint64_t word(size_t i, uint64_t seed)
+{
+	uint64_t x = (i + 1 + seed * 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull;
+
+	return x ^ x >> 31;
+}
+
+void machine_fill(void *addr, size_t length, uint64_t seed)
+{
+	uint64_t *w = addr;
+
+	for (size_t i = 0; i < length / 8; i++)
+		w[i] = word(i, seed);
+}
+
+size_t machine_compare(const void *addr, size_t length, uint64_t seed)
+{
+	const uint64_t *w = addr;
+
+	for (size_t i = 0; i < length / 8; i++)
+		if (w[i] != word(i, seed))
+			return 8 * i;
+	return length;
+}
