@@ -54,7 +54,8 @@ int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, un
 void meet_ring(int sock);
 /* Says goodbye. */
 void meet_leave(int sock);
-/* Reads wake-ups away. 0; -ESHUTDOWN: goodbye; -ENOTCONN: the other end has closed without; -EPROTO: more than anyone could need. */
+/* Reads wake-ups away. 0; -ESHUTDOWN: goodbye; -ENOTCONN: the other end has closed without.
+ * Reads no more than a few dozen: what is left keeps the socket readable. */
 int meet_hear(int sock);
 
 #endif

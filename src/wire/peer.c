@@ -274,8 +274,6 @@ static void hear_wakes(struct peer *p, int sock)
 
 	if (err == -ENOTCONN || err == -ESHUTDOWN)
 		end_of_socket(p, err);
-	else if (err)
-		throw_out(p, "floods its socket");
 }
 
 void peer_tx_event(struct peer *p)

@@ -378,8 +378,14 @@ static void an_endless_farewell(void **state)
 static void a_flood_of_wake_ups(void **state)
 {
 	met();
-	for (int i = 0; i < 200; i++)
-		meet_ring(h.sock);
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < 200; i++)
+			meet_ring(h.sock);
+		exchange();
+	}
+	/* A peer that was stopped for long may find hundreds from an honest one, so it is no crime. */
+	assert_int_equal(victim.ngone, 0);
+	meet_leave(h.sock);
 	harmed_only_itself(1);
 }
 
