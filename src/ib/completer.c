@@ -49,7 +49,6 @@ void completer_stop(struct ib_qp *qp)
 	if (qp->pending[IB_COMPLETER] && qp->step[IB_COMPLETER].op == IB_SCATTER)
 		qp->pending[IB_COMPLETER] = false;
 	comp->scatter = false;
-	comp->sqd_event = false;
 	comp->lost = false;
 	comp->ack_deadline = comp->rnr_deadline = UINT64_MAX;
 }

@@ -10,6 +10,21 @@
  *   any check -> NAK -> IDLE   (sequence, receiver not ready, replays)
  *                    -> ERR: FLUSH_MESSAGE -> FLUSH_EVENT -> FLUSH -> FLUSH_MESSAGE ... -> IDLE
  *
+ * What a request that cannot be served is answered with (IBTA 9.9.3), and what it does here. All but the
+ * first two and the last end in ERR, after the NAK was sent:
+ *
+ *   a gap in the sequence        NAK sequence error, once per gap
+ *   no receive posted            RNR NAK; what follows is dropped until the packet comes again
+ *   order or length of packets;  NAK invalid request; IBV_EVENT_QP_REQ_ERR; a receive in progress
+ *   not enabled by access flags  completes with IBV_WC_REM_INV_REQ_ERR
+ *   or max_dest_rd_atomic;
+ *   misaligned atomic
+ *   longer than its receive      NAK invalid request; the receive: IBV_WC_LOC_LEN_ERR; no event
+ *   receive's memory refuses     NAK remote operational error; the receive: IBV_WC_LOC_PROT_ERR; no event
+ *   key or memory refuses        NAK remote access error; IBV_EVENT_QP_ACCESS_ERR; a receive in progress
+ *                                is flushed
+ *   the same, of a duplicate     NAK remote access error, nothing here
+ *
  * A duplicate never touches the message in progress, the expected PSN or the MSN.
  *
  * Included by qp.h, whose types it uses. All fields are protected by the queue pair's run lock.

@@ -234,6 +234,8 @@ static void requests_posted_in_err_are_flushed(void **state)
 	completes(f, 0, 1, IBV_WC_WR_FLUSH_ERR);
 	completes(f, 1, 2, IBV_WC_WR_FLUSH_ERR);
 	assert_int_equal(f->e.wc[1].wc.index, 1);
+	assert_int_equal(f->e.sq.next, 2);
+	assert_int_equal(f->e.sq.done, 2);
 	sent(f, 0, 0);
 }
 
@@ -245,6 +247,18 @@ static void a_nak_within_a_read_fails_it_even_if_responses_are_missing(void **st
 	begin(f);
 	answer(f, 0x62, PSN0 + 2);
 	completes(f, 0, 1, IBV_WC_REM_ACCESS_ERR);
+}
+
+static void a_nak_behind_a_read_that_misses_responses_asks_for_these_first(void **state)
+{
+	struct fixture *f = *state;
+
+	post(f, IBV_WR_RDMA_READ, 2 * SEG, 1);
+	post(f, IBV_WR_SEND, 8, 2);
+	begin(f);
+	answer(f, 0x61, PSN0 + 2);
+	assert_int_equal(f->e.wcs, 0);
+	assert_true(ib_qp_is(&f->e.qp, IBV_QPS_RTS));
 }
 
 static void a_sequence_nak_goes_back_to_it(void **state)
@@ -581,6 +595,21 @@ static void while_a_gather_is_parked_behind_packets_that_did_not_ask_nothing_tim
 	assert_int_equal(ib_deadline(&f->e.qp), f->now + ib_timeout_ns(5));
 }
 
+static void an_acknowledgement_that_was_not_asked_for_leaves_no_timer(void **state)
+{
+	struct fixture *f = *state;
+
+	f->park_tx = true;
+	post(f, IBV_WR_SEND, 3 * SEG, 1);
+	endpoint_to(&f->e, IBV_QPS_RTS, f->now);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_non_null(ib_next(&f->e.qp, IB_REQUESTER, f->now));
+		ib_done(&f->e.qp, IB_REQUESTER, 0, f->now);
+	}
+	answer(f, ACK, PSN0);
+	assert_int_equal(ib_deadline(&f->e.qp), UINT64_MAX);
+}
+
 static void on_a_lossless_wire_no_timer_runs_until_a_loss_is_announced(void **state)
 {
 	struct fixture *f = *state;
@@ -724,6 +753,7 @@ int main(void)
 		T(each_nak_code_has_its_status),
 		T(requests_posted_in_err_are_flushed),
 		T(a_nak_within_a_read_fails_it_even_if_responses_are_missing),
+		T(a_nak_behind_a_read_that_misses_responses_asks_for_these_first),
 		T(a_sequence_nak_goes_back_to_it),
 		T(retries_after_timeouts_are_counted_exactly),
 		T(progress_restores_the_retries),
@@ -744,6 +774,7 @@ int main(void)
 		T(completions_that_are_due_survive_an_error),
 		T(the_timer_waits_while_a_response_is_being_scattered),
 		T(while_a_gather_is_parked_behind_packets_that_did_not_ask_nothing_times_out),
+		T(an_acknowledgement_that_was_not_asked_for_leaves_no_timer),
 		T(on_a_lossless_wire_no_timer_runs_until_a_loss_is_announced),
 		T(a_loss_that_is_never_made_good_ends_in_an_error),
 		T(a_loss_with_nothing_outstanding_is_no_news),

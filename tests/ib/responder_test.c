@@ -377,7 +377,7 @@ static void a_duplicate_read_of_something_else_is_dropped(void **state)
 	give(f, &pkt, 0);
 	for (unsigned i = 0; i < 3; i++)
 		free(endpoint_take(&f->e));
-	for (unsigned i = 0; i < 5; i++) {
+	for (unsigned i = 0; i < 6; i++) {
 		bad = pkt;
 		bad.va += i == 0;
 		bad.rkey += i == 1;
@@ -387,6 +387,8 @@ static void a_duplicate_read_of_something_else_is_dropped(void **state)
 				bad.psn, 1); /* of the second response, with the address of the first */
 		if (i == 4)
 			bad.psn = ib_psn_add(bad.psn, (uint32_t)-1);
+		if (i == 5)
+			bad.dma_len = 0;
 		give(f, &bad, 0);
 		silent(f);
 	}
