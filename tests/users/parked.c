@@ -71,14 +71,16 @@ static void offer_slow(int sock, void *arg)
 
 static void b_runs_while_a_waits(bool shared)
 {
-	struct peer peer = peer_start(offer_slow, &shared);
 	unsigned long before, during;
+	struct peer peer;
 	char *mine = fresh(2 * LENGTH), word;
 	struct ibv_mr *here_a, *here_b;
 	struct offer offer;
 	struct ibv_wc wc;
 	struct end a, b;
 
+	slow_need();
+	peer = peer_start(offer_slow, &shared);
 	end_open(&a, NULL);
 	end_open(&b, NULL);
 	here_a = reg(&a, mine + LENGTH, LENGTH, LOCAL);

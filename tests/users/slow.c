@@ -13,6 +13,20 @@
 
 #include "pair.h"
 
+static int open_uffd(void)
+{
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		check_skip("no userfaultfd for faults in the kernel: %m");
+	return fd;
+}
+
+void slow_need(void)
+{
+	close(open_uffd());
+}
+
 void slow_open(struct slow *s, size_t length, bool shared)
 {
 	struct uffdio_api api = { .api = UFFD_API, .features = shared ? UFFD_FEATURE_MISSING_SHMEM : 0 };
@@ -20,9 +34,7 @@ void slow_open(struct slow *s, size_t length, bool shared)
 	int memfd = -1;
 
 	s->length = length;
-	s->fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-	if (s->fd < 0)
-		check_skip("no userfaultfd for faults in the kernel: %m");
+	s->fd = open_uffd();
 	check_sys(ioctl(s->fd, UFFDIO_API, &api) == 0);
 	if (shared) {
 		check_sys((memfd = memfd_create("slow", MFD_CLOEXEC)) >= 0);

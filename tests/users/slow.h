@@ -16,6 +16,8 @@ struct slow {
 	size_t length;
 };
 
+/* Skips the case unless slow_open() will work; for the process that starts another which opens one. */
+void slow_need(void);
 /* shared: a shared mapping of a memory file, else private anonymous memory. */
 void slow_open(struct slow *s, size_t length, bool shared);
 /* Waits for the next fault and returns its page's offset; -1 when none comes within so many milliseconds. */
