@@ -2,6 +2,7 @@
 /* The open device: the context with its operation tables, and its asynchronous events (ibv_get_async_event(3)). */
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -71,6 +72,12 @@ static int open_cmd_fd(void)
 	return fd_move_high(epoll_create1(EPOLL_CLOEXEC));
 }
 
+/* libc's close() is a cancellation point, and verbs have none. */
+static void close_cmd_fd(struct ibv_context *context)
+{
+	syscall(SYS_close, context->cmd_fd);
+}
+
 struct ibv_context *context_open(void)
 {
 	struct context *ctx = calloc(1, sizeof(*ctx));
@@ -102,7 +109,7 @@ struct ibv_context *context_open(void)
 	return ibv;
 
 err_fd:
-	close(ibv->cmd_fd);
+	close_cmd_fd(ibv);
 err_free:
 	free(ctx->private_room);
 	free(ctx);
@@ -115,7 +122,7 @@ int context_close(struct ibv_context *context)
 	struct context *ctx = to_context(context);
 
 	nic_context_close(ctx->nic);
-	close(context->cmd_fd);
+	close_cmd_fd(context);
 	pthread_mutex_destroy(&context->mutex);
 	free(ctx->private_room);
 	free(ctx);

@@ -124,15 +124,22 @@ UNPIN_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 	return to_qp(qp)->extended ? &to_qp(qp)->ex : NULL;
 }
 
+/* Access flags that say something of a memory region only. Programs use one set of flags for both, and devices let them. */
+#define REGION_FLAGS                                                                                         \
+	(IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | (unsigned)IBV_ACCESS_OPTIONAL_RANGE)
+
 UNPIN_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 {
+	struct ibv_qp_attr own;
 	int ret;
 
 	if (!context_is_ours(qp->context))
 		return PASS(ibv_modify_qp, EOPNOTSUPP, qp, attr, attr_mask);
 	if (attr_mask & IBV_QP_RATE_LIMIT)
 		return EOPNOTSUPP;
-	ret = nic_qp_modify(to_qp(qp)->nic, attr, attr_mask);
+	own = *attr;
+	own.qp_access_flags &= ~REGION_FLAGS;
+	ret = nic_qp_modify(to_qp(qp)->nic, &own, attr_mask);
 	if (ret)
 		return -ret;
 	if (attr_mask & IBV_QP_STATE)

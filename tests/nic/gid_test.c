@@ -200,7 +200,7 @@ static int crowded(void)
 	if (loopback_flags(IFF_UP))
 		return 1;
 	for (int i = 1; i <= NIC_GID_TABLE_LEN + 10; i++) {
-		char label[IFNAMSIZ], address[16];
+		char label[24], address[24];
 
 		snprintf(label, sizeof(label), "lo:%d", i);
 		snprintf(address, sizeof(address), "10.7.0.%d", i);

@@ -254,6 +254,22 @@ static void values_out_of_range_are_refused(void **state)
 	modify_refused(attr, INIT_MASK | IBV_QP_CUR_STATE);
 }
 
+/* Of another queue pair: this one stays in RESET for the tests below. */
+static void flags_of_regions_are_let_pass(void **state)
+{
+	struct ibv_qp_init_attr_ex init = good();
+	struct ibv_qp *qp = ibv_create_qp_ex(c.ctx, &init);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1,
+		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND |
+			IBV_ACCESS_RELAXED_ORDERING };
+	struct ibv_qp_init_attr back;
+
+	assert_int_equal(ibv_modify_qp(qp, &attr, INIT_MASK), 0);
+	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_ACCESS_FLAGS, &back), 0);
+	assert_true(attr.qp_access_flags & IBV_ACCESS_REMOTE_READ);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+}
+
 static void pacing_is_not_offered(void **state)
 {
 	struct ibv_qp_attr attr = { .rate_limit = 100 };
@@ -326,6 +342,7 @@ int main(void)
 		cmocka_unit_test(what_it_uses_stays),
 		cmocka_unit_test(steps_need_their_attributes_and_no_others),
 		cmocka_unit_test(values_out_of_range_are_refused),
+		cmocka_unit_test(flags_of_regions_are_let_pass),
 		cmocka_unit_test(pacing_is_not_offered),
 		cmocka_unit_test(posting_needs_a_state),
 		cmocka_unit_test(order_within_a_message_is_not_promised),
