@@ -11,8 +11,8 @@
  * What it does next, in this order: completions that are due; the scatter of the response in hand; in ERR,
  * errors for all that is left in the send queue; in SQD, the event that the queue is drained.
  *
- * Retry counters: retry counts timeouts, sequence NAKs and skipped responses; rnr counts RNR
- * NAKs; both are restored when una moves.
+ * Retry counters: retry counts timeouts, sequence NAKs and skipped responses; rnr counts RNR NAKs; both are
+ * restored when una moves.
  *
  * All fields are protected by the queue pair's run lock.
  */
@@ -29,10 +29,8 @@ struct ib_completer {
 	uint32_t index;
 	uint32_t una;
 	uint8_t retry, rnr; /* retries left */
-	bool retrying; /* sent again since una moved: more signs of the same loss are ignored, a timeout is
-			  not */
-	bool lost; /* lossless wire: packets below lost_psn were dropped, the ACK timer runs until una gets
-		      there */
+	bool retrying; /* sent again since una moved: other signs of that loss but a timeout are ignored */
+	bool lost; /* lossless wire: of the packets before lost_psn some were dropped: the ACK timer runs */
 	bool peer_dead;
 	bool sqd_event; /* IBV_EVENT_SQ_DRAINED is owed */
 	bool scatter;	/* the response in pkt waits for its scatter */

@@ -5,9 +5,10 @@
  * comes back as steps.
  *
  * A queue pair has three lanes that advance independently, each a state machine in its own file:
+ *
  *   IB_REQUESTER (requester.c)  takes WQEs from the send queue, sends request packets
- *   IB_COMPLETER (completer.c)  takes responses, scatters read data, completes WQEs; owns retry and RNR
- * timers IB_RESPONDER (responder.c)  takes requests, checks, executes and answers them, completes receives
+ *   IB_COMPLETER (completer.c)  takes responses, scatters read data, completes WQEs; owns both timers
+ *   IB_RESPONDER (responder.c)  takes requests, checks, executes and answers them, completes receives
  *
  * ib_next(lane) returns the step to carry out, or NULL when the lane is idle. The caller carries it out and
  * reports with ib_done(). A step that has not been reported stays pending and ib_next() returns it again: a
@@ -15,15 +16,17 @@
  * same step from the beginning. The other lanes go on meanwhile. A step, a packet or a tick in one lane may
  * give work to another: the caller asks the lanes in turn until all of them are idle or parked.
  *
- * A pending step can be withdrawn; the caller then must not carry it out, and need not report it. That
- * happens
- *   - to all steps when the queue pair is moved to RESET;
- *   - to all but IB_CQE and IB_EVENT when it enters ERR, by ib_qp_error() or from within, which a lane may do
- * in any call that takes a qp (see qp->state);
- *   - to an IB_TX of the requester when its packet has been acknowledged meanwhile (it was a retransmission),
- * or when an earlier packet has to be sent first. ib_next() then returns another step or NULL. Each step has
- * a serial number: a caller that has parked a step compares (ib_step_is_pending) before it goes on, and
- * cancels its waiter when the step is gone. Calling ib_next() anew for every attempt is always right.
+ * A pending step can be withdrawn; the caller then must not carry it out, and need not report it. There are
+ * three cases:
+ *
+ *   - the queue pair is moved to RESET: every step;
+ *   - it enters ERR, by ib_qp_error() or from within, which any call here may do (see qp->state): every step
+ *     but IB_CQE and IB_EVENT;
+ *   - an IB_TX of the requester whose packet has been acknowledged meanwhile (it was a retransmission), or
+ *     when an earlier packet has to be sent first; ib_next() then returns another step or NULL.
+ *
+ * Each step has a serial number: a caller that has parked a step compares (ib_step_is_pending) before it goes
+ * on, and cancels its waiter when the step is gone. Calling ib_next() anew for every attempt is always right.
  *
  * A received packet goes to the lane that ib_lane_of() names, and only while that lane is idle; its payload
  * stays with the caller until the lane is idle again (SCATTER steps refer to it by offset).
@@ -50,8 +53,7 @@ enum ib_lane { IB_REQUESTER, IB_COMPLETER, IB_RESPONDER, IB_LANES };
 
 enum ib_op {
 	IB_TX = 1,  /* send step->pkt with the payload that step->mem describes */
-	IB_SCATTER, /* copy [pkt_offset, +mem.length) of the current packet's payload (or src) into step->mem
-		     */
+	IB_SCATTER, /* copy [pkt_offset, +mem.length) of the packet's payload (or src) into step->mem */
 	IB_CHECK, /* may step->mem (REMOTE) be accessed with step->access, all of it? Never waits for pages */
 	IB_ATOMIC, /* carry out step->atomic at step->mem (REMOTE, 8 bytes); the result goes to step->orig */
 	IB_RECV,   /* take the next receive WQE: fill step->recv */
@@ -100,8 +102,7 @@ struct ib_wc {
 	uint32_t byte_len;
 	uint32_t imm;
 	unsigned wc_flags;
-	uint32_t
-		index; /* send: the WQE's index (freed moves behind it when polled); receive: ib_recv.index */
+	uint32_t index; /* send: the WQE's, freed moves behind it when polled; receive: ib_recv.index */
 };
 
 /* Only the fields that op names are set; the others hold anything. */
@@ -111,8 +112,7 @@ struct ib_step {
 	struct ib_packet pkt;
 	struct ib_mem mem;
 	uint32_t pkt_offset;
-	const void *src; /* IB_SCATTER: NULL: from the packet's payload; else from here (an atomic's result, 8
-			    bytes) */
+	const void *src; /* IB_SCATTER: NULL: the packet's payload; else these bytes (an atomic's result) */
 	int access; /* IB_CHECK, IB_ATOMIC, REMOTE memory: IBV_ACCESS_REMOTE_READ, _WRITE or _ATOMIC; 0 LOCAL
 		     * read, IBV_ACCESS_LOCAL_WRITE for a local scatter */
 	struct {
@@ -231,9 +231,11 @@ struct ib_step *ib_next(struct ib_qp *qp, enum ib_lane lane, uint64_t now);
  *   IB_TX       0; -EACCES or -EFAULT: the memory refused (local: IBV_WC_LOC_PROT_ERR; remote read: NAK)
  *   IB_SCATTER  0; -EACCES, -EFAULT likewise
  *   IB_CHECK    0; -EACCES: NAK remote access error
- *   IB_ATOMIC   0; -EACCES, -EFAULT: remote access error; -EINVAL: NAK invalid request (a misaligned address
- * is refused before there is a step) IB_RECV     0; -ENOENT: none posted (RNR NAK; in ERR: flushing of
- * receives is complete until ib_recv_posted) IB_CQE, IB_EVENT  0
+ *   IB_ATOMIC   0; -EACCES, -EFAULT: remote access error; -EINVAL: NAK invalid request
+ *               (a misaligned address is refused before there is a step)
+ *   IB_RECV     0; -ENOENT: none posted: RNR NAK; in ERR: all receives are flushed, until ib_recv_posted()
+ *   IB_CQE, IB_EVENT  0
+ * A call for a step that was withdrawn changes nothing.
  */
 void ib_done(struct ib_qp *qp, enum ib_lane lane, int err, uint64_t now);
 
