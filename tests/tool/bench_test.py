@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""
+`unpin bench` and `unpin stat` from outside, on unpin's device. usage: bench_test.py UNPIN
+
+Figures are never judged here, for the machine may be busy: what is there, what must be zero, and what must add up is.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+UNPIN = os.path.realpath(sys.argv[1])
+DEVICE = 'bt%d' % os.getpid()
+ENV = dict(os.environ, UNPIN_DEVICE=DEVICE)
+ENV.pop('LD_PRELOAD', None)
+MIB = 1 << 20
+failed = []
+
+
+class Skip(Exception):
+    pass
+
+
+def case(function):
+    try:
+        function()
+        print('[       OK ] %s' % function.__name__, flush=True)
+    except Skip as e:
+        print('[  SKIPPED ] %s' % function.__name__, flush=True)
+        print(e)
+    except Exception as e:       # whatever goes wrong is this case's failure, and the next one runs
+        failed.append(function.__name__)
+        print('[  FAILED  ] %s\n  %s: %s' % (function.__name__, type(e).__name__, e), file=sys.stderr, flush=True)
+
+
+def run(*args, want=0, wrap=(), timeout=200):
+    p = subprocess.run(list(wrap) + [UNPIN] + list(args), env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                       timeout=timeout)
+    assert p.returncode == want, 'status %d, not %d: %s\n%s' % (p.returncode, want, ' '.join(args), p.stderr)
+    return p
+
+
+def bench(*args):
+    return json.loads(run('bench', '--quick', '--pairs', '3', '--json', '-', *args).stdout)
+
+
+def nobody():
+    """The words that run a command as another user, if that user can execute ours."""
+    words = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups']
+    if subprocess.run(words + [UNPIN, '--version'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+        raise Skip('another user cannot execute ' + UNPIN)
+    return words
+
+
+class Background:
+    """A bench that goes on until it is interrupted, and its second process."""
+
+    def __init__(self, *args):
+        self.p = subprocess.Popen([UNPIN, 'bench', '--pairs', '1001', '--only', 'latency', '--json', '-'] + list(args), env=ENV,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.wait(lambda: len(self.seen()) == 2 and all(s['memory_regions'] == 2 and s['counters']['tx_packets'] > 100
+                                                        for s in self.seen()))
+
+    def wait(self, condition):
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert self.p.poll() is None, 'the bench ended: ' + self.p.stderr.read()
+            assert time.monotonic() < deadline, 'nothing happens: %s' % self.seen()
+            time.sleep(0.05)
+
+    @staticmethod
+    def seen():
+        return [s for s in json.loads(run('stat', '--json').stdout) if s['device'] == DEVICE]
+
+    def other(self):
+        return [s['pid'] for s in self.seen() if s['pid'] != self.p.pid][0]
+
+    def finish(self, sig=signal.SIGINT):
+        if self.p.poll() is None:
+            self.p.send_signal(sig)
+        out, err = self.p.communicate(timeout=60)
+        return self.p.returncode, out, err
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        if self.p.poll() is None:
+            self.p.kill()
+            self.p.communicate()
+
+
+def positive(row, *keys):
+    for key in keys:
+        assert row.get(key, 0) > 0, '%s is not above 0 in %s' % (key, row)
+
+
+def registration_takes_no_memory_on_demand_and_all_of_it_pinned():
+    rows = bench('--only', 'registration', '--size', '16M,64M')['parts']['registration']['rows']
+    assert len(rows) == 8, rows
+    for row in rows:
+        positive(row, 'size_bytes', 'register_p50_us', 'register_p99_us', 'deregister_p50_us', 'repetitions_count')
+        grown = row['vm_pin_delta_bytes'] + row['vm_lck_delta_bytes']
+        if row['region'] == 'on demand':
+            assert grown == 0 and row['vm_rss_delta_bytes'] < MIB, row
+        else:
+            assert grown == row['size_bytes'], row
+            assert row['memory'] == 'touched' or row['vm_rss_delta_bytes'] > row['size_bytes'] * 0.9, row
+            positive(row, 'pinned_over_on_demand_ratio', 'pinned_over_on_demand_q1_ratio', 'pinned_over_on_demand_q3_ratio')
+        assert row['vm_pin_after_bytes'] == row['vm_pin_before_bytes'], row
+
+
+def every_other_part_has_its_figures():
+    result = bench('--only', 'first-touch,streaming,latency,bandwidth,idle,page-table')
+    parts = result['parts']
+    assert not result['interrupted'] and result['device'] == DEVICE and result['format'] == 1
+    assert list(parts) == ['first_touch', 'streaming', 'latency', 'bandwidth', 'idle', 'page_table'], list(parts)
+    for row in parts['first_touch']['rows']:
+        positive(row, 'cold_p50_us', 'cold_p99_us', 'warm_p50_us', 'samples_count')
+    assert len(parts['first_touch']['rows']) == 4
+    assert len(parts['streaming']['rows']) == 5
+    for row in parts['streaming']['rows']:
+        positive(row, 'rate_gb_per_s', 'over_pinned_ratio', 'over_populate_memcpy_ratio', 'over_ring_ratio')
+    assert len(parts['latency']['rows']) == 3
+    for row in parts['latency']['rows']:
+        positive(row, 'on_demand_p50_us', 'pinned_p50_us', 'on_demand_over_pinned_ratio', 'round_trips_count')
+    for row in parts['bandwidth']['rows']:
+        positive(row, 'on_demand_gb_per_s', 'pinned_gb_per_s', 'ring_gb_per_s', 'over_ring_ratio')
+    assert len(parts['idle']['rows']) == 2
+    dense, given_back, sparse = parts['page_table']['rows']
+    positive(dense, 'table_bytes', 'leaves_count', 'table_per_page_bytes')
+    assert sparse['leaves_count'] <= sparse['pages_count'], sparse
+    for part in parts.values():
+        assert part['title'] and part['meaning'] and part['targets'], part
+        for target in part['targets']:
+            assert isinstance(target['met'], bool) and ('at_most' in target) != ('at_least' in target), target
+
+
+def the_text_says_what_each_part_means():
+    text = run('bench', '--quick', '--pairs', '3', '--only', 'bandwidth').stdout
+    for words in ('device ' + DEVICE, 'Bandwidth', 'WRITE 64 KiB', 'of the bare ring', 'target: at least'):
+        assert words in text, '%r is not in:\n%s' % (words, text)
+    assert '\r' not in text and not any(line != line.rstrip() for line in text.splitlines()), text
+
+
+def a_small_limit_on_locked_memory_is_explained():
+    # Root is not bound by the limit.
+    wrap = ['prlimit', '--memlock=65536:65536'] + (nobody() if os.geteuid() == 0 else [])
+    result = json.loads(run('bench', '--quick', '--pairs', '3', '--json', '-', '--only', 'registration', '--size', '16M',
+                            wrap=wrap).stdout)
+    part = result['parts']['registration']
+    assert any('ulimit -l' in n for n in part['notes']), part
+    assert all('register_p50_us' in r for r in part['rows'] if r['region'] == 'on demand'), part
+
+
+def a_device_that_is_not_there_is_named():
+    p = run('bench', '-d', 'nosuch0', want=1)
+    assert "no RDMA device 'nosuch0'" in p.stderr and 'unpin bench -d unpin0' in p.stderr, p.stderr
+
+
+def wrong_command_lines_are_refused():
+    assert 'did you mean bandwidth' in run('bench', '--only', 'bandwith', want=2).stderr
+    assert '--pairs' in run('bench', '--pairs', '1', want=2).stderr
+    assert '--size' in run('bench', '--size', '16X', want=2).stderr
+    assert 'not understood' in run('bench', 'quick', want=2).stderr
+    assert 'did you mean --quick' in run('bench', '--quik', want=2).stderr
+
+
+def a_file_that_cannot_be_written_is_an_error():
+    p = run('bench', '--quick', '--pairs', '3', '--only', 'registration', '--size', '16M', '--json', '/no/such/file', want=1)
+    assert 'cannot write /no/such/file' in p.stderr, p.stderr
+
+
+def an_interrupt_prints_what_was_measured():
+    with Background() as b:
+        time.sleep(1)
+        status, out, err = b.finish()
+        assert status == 130, (status, err)
+        assert json.loads(out)['interrupted'] is True, out
+
+
+def the_death_of_the_second_process_ends_the_bench():
+    with Background() as b:
+        other = b.other()
+        os.kill(other, signal.SIGKILL)
+        status, _, err = b.finish(0)
+        assert status == 1, (status, err)
+        assert 'latency:' in err, err
+        assert not os.path.exists('/proc/%d' % other)
+
+
+def the_death_of_the_first_process_ends_the_second():
+    with Background() as b:
+        other = b.other()
+        b.finish(signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while any(s['pid'] == other for s in b.seen()):
+            assert time.monotonic() < deadline, 'it lives'
+            time.sleep(0.05)
+
+
+def stat_shows_a_running_process():
+    with Background() as b:
+        for s in b.seen():
+            pid = str(s['pid'])
+            first = json.loads(run('stat', pid, '--json').stdout)
+            assert first['pid'] == s['pid'] and first['queue_pairs'] == 1 and first['memory_regions'] == 2, first
+            kinds = sorted(r['kind'] for r in first['regions'])
+            assert kinds == ['odp', 'pinned'], first['regions']
+            assert all(r['length_bytes'] == 4096 and r['lkey'] for r in first['regions']), first['regions']
+            assert sum(r['counters']['bytes_in'] for r in first['regions']) > 0
+            assert set(first['fault_steps']) == {'minor', 'major'}
+            b.wait(lambda: json.loads(run('stat', '-j', pid).stdout)['counters']['tx_packets'] > first['counters']['tx_packets'])
+            text = run('stat', pid).stdout
+            for words in ('device ' + DEVICE, 'page_faults', 'Memory regions', 'pinned', 'odp'):
+                assert words in text, '%r is not in:\n%s' % (words, text)
+        text = run('stat').stdout
+        assert DEVICE in text and 'processes' in text, text
+
+
+def stat_of_another_users_process_is_refused():
+    if os.geteuid() != 0:
+        raise Skip('not root: there is nobody else to be')
+    with Background() as b:
+        p = run('stat', str(b.p.pid), want=1, wrap=nobody())
+        assert 'another user' in p.stderr, p.stderr
+        assert str(b.p.pid) not in run('stat', wrap=nobody()).stdout
+
+
+def watching_prints_again_and_again():
+    with Background() as b:
+        p = subprocess.Popen([UNPIN, 'stat', '--json', '-w', '0.1', str(b.p.pid)], stdout=subprocess.PIPE, text=True)
+        lines = [json.loads(p.stdout.readline()) for _ in range(3)]
+        b.finish(signal.SIGKILL)
+        p.communicate(timeout=30)
+        assert p.returncode == 1, p.returncode       # the process has gone
+        assert lines[0]['counters']['tx_packets'] <= lines[2]['counters']['tx_packets']
+
+
+for f in (registration_takes_no_memory_on_demand_and_all_of_it_pinned, every_other_part_has_its_figures,
+          the_text_says_what_each_part_means, a_small_limit_on_locked_memory_is_explained, a_device_that_is_not_there_is_named,
+          wrong_command_lines_are_refused, a_file_that_cannot_be_written_is_an_error, an_interrupt_prints_what_was_measured,
+          the_death_of_the_second_process_ends_the_bench, the_death_of_the_first_process_ends_the_second,
+          stat_shows_a_running_process, stat_of_another_users_process_is_refused, watching_prints_again_and_again):
+    case(f)
+sys.exit(1 if failed else 0)
