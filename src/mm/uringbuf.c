@@ -310,6 +310,15 @@ static long transfer(struct ring *r, unsigned slot, uintptr_t va, size_t n, bool
 	return -EFAULT;
 }
 
+/* Left-overs must not reach the next copy. */
+static void empty_pipe(struct ring *r)
+{
+	char rest[512];
+
+	while (syscall(SYS_read, r->pipe[0], rest, sizeof(rest)) > 0)
+		;
+}
+
 /* One passage from the buffer to the pinned pages: how many bytes went, or -EFAULT. */
 static long write_part(struct ring *r, unsigned slot, uintptr_t va, const void *from, size_t n)
 {
@@ -320,8 +329,7 @@ static long write_part(struct ring *r, unsigned slot, uintptr_t va, const void *
 	for (long done = 0; done < staged; done += went) {
 		went = transfer(r, slot, va + (size_t)done, (size_t)(staged - done), true);
 		if (went < 0) {
-			/* Left-overs must not reach the next copy. */
-			r->dead = true;
+			empty_pipe(r);
 			return went;
 		}
 	}
@@ -334,7 +342,7 @@ static long read_part(struct ring *r, unsigned slot, uintptr_t va, void *to, siz
 
 	if (staged < 0 || syscall(SYS_read, r->pipe[0], to, staged) == staged)
 		return staged;
-	r->dead = true;
+	empty_pipe(r);
 	return -EFAULT;
 }
 

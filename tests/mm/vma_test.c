@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Everything twice: by PROCMAP_QUERY and by reading /proc/self/maps. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "mm/facility.h"
+#include "mm/vma.h"
+#include "tests/mm/child.h"
+
+#define PAGE 4096ul
+
+#define CHECK(what)                                                                                          \
+	do {                                                                                                     \
+		if (!(what)) {                                                                                       \
+			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                               \
+			return 1;                                                                                        \
+		}                                                                                                    \
+	} while (0)
+
+static void both_ways(int (*fn)(void))
+{
+	unsetenv("UNPIN_DISABLE");
+	assert_true(exited(in_child(fn), 0));
+	setenv("UNPIN_DISABLE", "procmap_query", 1);
+	assert_true(exited(in_child(fn), 0));
+	unsetenv("UNPIN_DISABLE");
+}
+
+/* Pages without rights at both ends, so that nothing merges with what lies between. */
+static uintptr_t map(size_t pages)
+{
+	struct vma v;
+	char *p;
+
+	/* What the library keeps mapped is made first, so that it does not fall into a hole. */
+	vma_find((uintptr_t)&v, false, &v);
+	p = mmap(NULL, (pages + 2) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mprotect(p + PAGE, pages * PAGE, PROT_READ | PROT_WRITE);
+	return (uintptr_t)p + PAGE;
+}
+
+static int anonymous(void)
+{
+	uintptr_t p = map(4);
+	struct vma v;
+
+	errno = 8;
+	CHECK(!vma_find(p + 5, false, &v));
+	CHECK(v.start == p && v.end == p + 4 * PAGE);
+	CHECK(v.read && v.write && !v.exec && !v.shared && !v.file && !v.special && !v.inode);
+	CHECK(!vma_find(p + 4 * PAGE - 1, false, &v) && v.start == p);
+	mprotect((void *)p, PAGE, PROT_NONE);
+	CHECK(!vma_find(p, false, &v) && !v.read && !v.write && v.end == p + PAGE);
+	CHECK(errno == 8);
+	return 0;
+}
+
+static int of_file(void)
+{
+	int fd = memfd_create("a name with blanks and [brackets]", MFD_CLOEXEC);
+	uintptr_t p;
+	struct vma v;
+
+	map(1);
+	CHECK(!ftruncate(fd, 4 * PAGE));
+	p = (uintptr_t)mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, fd, PAGE);
+	CHECK(!vma_find(p + PAGE, false, &v));
+	CHECK(v.start == p && v.end == p + 2 * PAGE);
+	CHECK(v.read && !v.write && v.shared && v.file && !v.special && v.inode && v.offset == PAGE);
+	p = (uintptr_t)mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+	CHECK(!vma_find(p, false, &v) && v.exec && !v.shared && v.file);
+	p = (uintptr_t)mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(!vma_find(p, false, &v) && v.shared && v.file);
+	return 0;
+}
+
+static int of_kernel(void)
+{
+	uintptr_t vdso = getauxval(AT_SYSINFO_EHDR);
+	struct vma v;
+	char here;
+
+	CHECK(!vma_find((uintptr_t)&here, false, &v) && v.write && !v.special && !v.file);
+	if (vdso)
+		CHECK(!vma_find(vdso, false, &v) && v.special && v.read && !v.file);
+	return 0;
+}
+
+static void a_mapping_is_described(void **state)
+{
+	both_ways(anonymous);
+	both_ways(of_file);
+	both_ways(of_kernel);
+}
+
+static int holes(void)
+{
+	uintptr_t p = map(6);
+	struct vma v;
+
+	munmap((void *)(p + 2 * PAGE), 2 * PAGE);
+	CHECK(vma_find(p + 2 * PAGE, false, &v) == -ENOENT);
+	CHECK(!vma_find(p + 2 * PAGE, true, &v) && v.start == p + 4 * PAGE);
+	CHECK(!vma_find(p + PAGE, true, &v) && v.start == p);
+	CHECK(vma_find(UINTPTR_MAX - PAGE, false, &v) == -ENOENT);
+	CHECK(vma_find(UINTPTR_MAX - PAGE, true, &v) == -ENOENT);
+	return 0;
+}
+
+static void in_a_hole_there_is_none_but_there_may_be_a_next(void **state)
+{
+	both_ways(holes);
+}
+
+static int checks(void)
+{
+	uintptr_t p = map(8), where = 1;
+
+	munmap((void *)(p + 6 * PAGE), PAGE);
+	mprotect((void *)(p + 2 * PAGE), PAGE, PROT_READ);
+	mprotect((void *)(p + 4 * PAGE), PAGE, PROT_WRITE);
+	CHECK(vma_check(p + 3, 4 * PAGE - 3, true, false, &where) == 0 && where == 1);
+	CHECK(vma_check(p + 3, 2 * PAGE - 3, true, true, NULL) == 0);
+	CHECK(vma_check(p + 3, 2 * PAGE, true, true, &where) == -EACCES && where == p + 2 * PAGE);
+	CHECK(vma_check(p + 3 * PAGE, 2 * PAGE, true, false, &where) == -EACCES && where == p + 4 * PAGE);
+	CHECK(vma_check(p + 3 * PAGE, 2 * PAGE, false, true, NULL) == 0);
+	CHECK(vma_check(p, 8 * PAGE, false, false, &where) == -ENOMEM && where == p + 6 * PAGE);
+	CHECK(vma_check(p + 6 * PAGE + 7, 1, false, false, &where) == -ENOMEM && where == p + 6 * PAGE + 7);
+	CHECK(vma_check(p, 0, true, true, NULL) == 0);
+	CHECK(vma_check(p + 7 * PAGE, UINTPTR_MAX - 5, true, true, &where) == -EACCES || where >= p + 8 * PAGE);
+	return 0;
+}
+
+static void a_range_is_checked_for_holes_and_rights(void **state)
+{
+	both_ways(checks);
+}
+
+static int after_fork(void)
+{
+	uintptr_t p = map(3);
+	struct vma v;
+	int status;
+	pid_t pid;
+
+	CHECK(!vma_find(p, false, &v));
+	pid = fork();
+	if (!pid) {
+		munmap((void *)(p + PAGE), PAGE);
+		_exit(!vma_find(p, false, &v) && v.end == p + PAGE ? 0 : 1);
+	}
+	waitpid(pid, &status, 0);
+	CHECK(exited(status, 0));
+	CHECK(!vma_find(p, false, &v) && v.end == p + 3 * PAGE);
+	return 0;
+}
+
+static void a_child_asks_about_itself(void **state)
+{
+	both_ways(after_fork);
+}
+
+static int descriptors_closed(void)
+{
+	uintptr_t p = map(2);
+	struct vma v;
+
+	CHECK(!vma_find(p, false, &v));
+	for (int fd = 3; fd < 70000; fd++)
+		close(fd);
+	CHECK(!vma_find(p, false, &v) && v.start == p);
+	CHECK(!vma_find(p, false, &v) && v.start == p);
+	return 0;
+}
+
+static void a_program_that_closes_all_descriptors_does_no_harm(void **state)
+{
+	both_ways(descriptors_closed);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_mapping_is_described),
+		cmocka_unit_test(in_a_hole_there_is_none_but_there_may_be_a_next),
+		cmocka_unit_test(a_range_is_checked_for_holes_and_rights),
+		cmocka_unit_test(a_child_asks_about_itself),
+		cmocka_unit_test(a_program_that_closes_all_descriptors_does_no_harm),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
