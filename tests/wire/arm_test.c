@@ -16,6 +16,7 @@
 #define WATCHDOG 5000 /* ms: thousands of times what a wake-up takes */
 
 static struct party receiver;
+static _Atomic unsigned long *taken; /* by the receiver, where every process sees it */
 
 /* One sleep as an engine takes it. True: the watchdog woke us, nobody else. */
 static bool sleep_once(struct party *p)
@@ -83,8 +84,90 @@ static unsigned long receive_all(unsigned long total)
 	return slept;
 }
 
+/*
+ * One packet at a time, each sent when the receiver has taken the one before and is on its way to sleep. Nothing else will wake it:
+ * every lost wake-up stops the test.
+ */
+static void send_in_step(struct party *p, struct wire_flow *f, uint32_t slot)
+{
+	unsigned seed = 1;
+
+	for (uint32_t i = 0; i < MESSAGES; i++) {
+		uint64_t end;
+
+		while (party_send(f, slot, 1, 8, i))
+			party_pump(p);
+		while (atomic_load(taken) <= i)
+			;
+		if (!i)
+			wire_service(p->w, clock_ns()); /* reads the answer, which came before that */
+		end = clock_ns() + (uint64_t)(rand_r(&seed) % 2500);
+		while (clock_ns() < end)
+			;
+	}
+}
+
+static unsigned long receive_in_step(void)
+{
+	unsigned long slept = 0;
+
+	party_until(&receiver, &receiver, receiver.ngot == 1);
+	while (receiver.ngot < MESSAGES) {
+		party_pump(&receiver);
+		if (atomic_exchange(taken, receiver.ngot) != receiver.ngot)
+			continue;
+		slept++;
+		if (sleep_once(&receiver))
+			fail_msg("the wake-up for packet %lu was lost", receiver.ngot);
+	}
+	return slept;
+}
+
+static void *step_thread(void *arg)
+{
+	struct party p;
+	struct wire_flow f;
+
+	party_open(&p, 16);
+	party_flow(&f, &p, wire_slot(receiver.w));
+	send_in_step(&p, &f, wire_slot(receiver.w));
+	party_end_flow(&f);
+	party_close(&p);
+	return NULL;
+}
+
+static void none_is_lost_in_step_with_a_thread(void **state)
+{
+	pthread_t t;
+
+	assert_int_equal(pthread_create(&t, NULL, step_thread, NULL), 0);
+	print_message("slept %lu times\n", receive_in_step());
+	pthread_join(t, NULL);
+}
+
+static void none_is_lost_in_step_with_a_process(void **state)
+{
+	uint32_t slot = wire_slot(receiver.w);
+	struct party p;
+	struct wire_flow f;
+	int status;
+
+	if (!fork()) {
+		wire_abandon(receiver.w);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		party_open(&p, 16);
+		party_flow(&f, &p, slot);
+		send_in_step(&p, &f, slot);
+		_exit(0);
+	}
+	print_message("slept %lu times\n", receive_in_step());
+	assert_true(wait(&status) > 0);
+	assert_int_equal(status, 0);
+}
+
 static int open_receiver(void **state)
 {
+	taken = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	party_open(&receiver, 2048);
 	receiver.release = true;
 	return 0;
@@ -93,6 +176,7 @@ static int open_receiver(void **state)
 static int close_receiver(void **state)
 {
 	party_close(&receiver);
+	munmap((void *)taken, 4096);
 	return 0;
 }
 
@@ -237,6 +321,8 @@ int main(void)
 		with_receiver(work_before_or_after_arming_is_seen),
 		with_receiver(a_kick_makes_the_descriptor_readable),
 		with_receiver(the_first_packet_finds_a_sleeping_receiver),
+		with_receiver(none_is_lost_in_step_with_a_thread),
+		with_receiver(none_is_lost_in_step_with_a_process),
 		with_receiver(none_is_lost_between_threads),
 		with_receiver(none_is_lost_between_processes),
 	};
