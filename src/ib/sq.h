@@ -7,8 +7,8 @@
  *   prod   posted; advanced by posters under the poster's lock (nic's), released to the requester
  *   next   the requester has sent (or is sending) everything below; under the queue pair's run lock
  *   done   completed (a CQE was made, or success without one); under the run lock
- *   freed  the application has been told, by a CQE it polled (it or a later one): what posters count against;
- * atomic
+ *   freed  the application was told, by a CQE it polled (its own or a later one): what posters count against;
+ *          atomic
  */
 #ifndef UNPIN_IB_SQ_H
 #define UNPIN_IB_SQ_H
