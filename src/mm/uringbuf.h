@@ -6,6 +6,8 @@
  * Rings have a table of buffer slots, sparse at first; when all are taken another ring is made. Rings are
  * close-on-exec, on high descriptors, their memory is not inherited by fork.
  *
+ * The kernel charges a ring's own two pages to the same limit (6.14 and later).
+ *
  * Threads: any. One lock guards the slots, one per ring its queues; neither is held while memory is allocated or pages
  * are pinned.
  */
@@ -24,7 +26,7 @@ struct uringbuf {
 
 /*
  * Pins [addr, addr + len), whole pages, at most URINGBUF_MAX, for reading and writing. 0, -ENOMEM (RLIMIT_MEMLOCK, counted
- * per user, or no memory), -ENOSPC (no more rings), or the kernel's reason why this memory cannot be pinned (-EFAULT,
+ * per user, or no memory; after 60 ms of trying when it may be the charge of a process that has just ended), -ENOSPC (no more rings), or the kernel's reason why this memory cannot be pinned (-EFAULT,
  * -EOPNOTSUPP, ...) or there are no rings (-EPERM, -ENOSYS, ...).
  */
 int uringbuf_pin(uintptr_t addr, size_t len, struct uringbuf *out);
