@@ -8,25 +8,26 @@
  * A *channel* is one direction between two slots. The sending side makes it: it creates a memfd (sealed against
  * growing, shrinking and sealing; control part preallocated), connects to the receiver's socket without blocking, and
  * passes the memfd. The receiver checks credentials (same effective user), seals and size before mapping, confirms that the
- * claimed slot belongs to the connecting process, and answers with its *door*: an eventfd and a read-only page with its
- * wake state. Packets may be written before the answer arrives. The socket is for meeting only: that a peer has died
- * is told by its pidfd; a socket that ends while the process lives means that it closed the device.
+ * claimed slot belongs to the connecting process, and answers with its *door*: a read-only page with its wake state. Packets
+ * may be written before the answer arrives. That a peer has died is told by its pidfd; a side that closes the device
+ * and lives on says goodbye. Wake-ups go over the same socket: a send with MSG_DONTWAIT cannot block, whatever the other
+ * side does to its end, which a write to an eventfd of its could.
  *
  * Memory of a channel: a header page (sender's line, receiver's line, released-slot bitmap), a ring of 128-byte descriptors (headers,
  * and up to WIRE_INLINE payload bytes in place), and WIRE_SLOTS payload slots of WIRE_SEGMENT bytes, released in any order.
  * Until it carries traffic a channel costs two pages; the rest is sparse and is preallocated by the sender before use, so
  * that a full memory ends in an error and not in SIGBUS. Everything in it is hostile: descriptors are copied out
- * once and validated; a channel that breaks the rules is closed, with one warning, and its peer treated as dead.
+ * once and validated; a channel that breaks the rules is closed, with one warning, and its peer treated as gone.
  *
- * Quotas: each sending queue pair is a *flow*. A flow may hold at most the larger of 2 and half of the free slots, so one whose
- * packets are not released (parked at the receiver) cannot take the last slot from others.
+ * Quotas: each sending queue pair is a *flow*. Up to 32 flows whose packets are not released (parked at the receiver) leave at
+ * least two slots to every other; slots.h has the rule. Packets of up to WIRE_INLINE bytes need no slot.
  *
  * Wake-up: two states in the door page. POLLED: senders do not wake. ARMED: the receiver sleeps; a sender commits, full
- * fence, reads the state and wakes by eventfd, once per arming (the state word carries an epoch). POLLED becomes ARMED only
+ * fence, reads the state and wakes by a message, once per arming (the state word carries an epoch). POLLED becomes ARMED only
  * through wire_arm(): store ARMED, full fence, recheck every ring.
  *
- * Threads: every function may be called from any thread unless it says otherwise. Locks, in order: wire (channel tables; never
- * held across callbacks but get/put), channel rx, channel tx. None is held across a copy of payload.
+ * Threads: every function may be called from any thread unless it says otherwise. Locks, in order: wire (peers and channels; never
+ * held across callbacks but get/put), rx (one per wire), channel tx. None is held across a copy of payload.
  */
 #ifndef UNPIN_WIRE_SHM_H
 #define UNPIN_WIRE_SHM_H
@@ -63,11 +64,11 @@ struct wire_rx {
 	const void *payload;
 	void *channel; /* the wire's */
 	uint32_t slot;
-	uint8_t hdr[WIRE_HDR] __attribute__((aligned(8)));
+	uint8_t hdr[WIRE_HDR] __attribute__((aligned(8))); /* bytes from hdrlen on mean nothing */
 	uint8_t inline_data[WIRE_INLINE] __attribute__((aligned(8)));
 };
 
-/* A sending queue pair's account with one channel. Owned by the caller; zeroed, then wire_flow_init. */
+/* A sending queue pair's account with one channel. Owned by the caller; one thread at a time; wire_flow_init at first. */
 struct wire_flow {
 	struct wire_channel *channel;
 	struct list waiting; /* on the channel's list while it waits for credit */
@@ -86,66 +87,77 @@ struct wire_tx {
 };
 
 struct wire_ops {
-	/* A buffer for one received packet, or NULL: the wire stops taking packets for now. Called under the channel's rx lock. */
+	/* A buffer for one received packet, or NULL: the wire stops taking packets for now (they stay where they are, wire_arm()
+	 * goes on saying that there is work, and a dead peer is not gone before they are taken). Called under the rx lock. */
 	struct wire_rx *(*get)(void *ctx);
 	/* Takes over a received packet (to be wire_release()d later) or gives back an unused buffer when rx->hdrlen is 0.
-	 * Called under the channel's rx lock, in the order the peer sent; must only queue. */
+	 * Called under the rx lock, in the order the peer sent; must only queue (wire_release() is allowed). */
 	void (*put)(void *ctx, struct wire_rx *rx);
-	/* The peer dropped packets that queue pair qpn of ours had sent (qpn 0: any that talks to peer_slot). */
+	/* The peer dropped packets that queue pair qpn of ours had sent (qpn 0: any that talks to peer_slot). From
+	 * wire_service(), without wire locks. */
 	void (*dropped)(void *ctx, uint32_t peer_slot, uint32_t qpn);
-	/* Credit came back: the flow may try again. Called without wire locks. */
+	/* Credit came back, or the peer has gone: the flow may try again. From wire_poll() and wire_service(), without wire locks.
+	 * wire_flow_fini() of another thread waits for it, so it must not wait for a lock that is held around that. */
 	void (*credit)(void *ctx, struct wire_flow *flow);
 	/* The peer process has died (dead) or has closed the device or was thrown out (not dead); everything it had sent has been put() before. Called
-	 * without wire locks. Later sends to it are lost until a new channel is made. */
+	 * without wire locks, from wire_service(). Once per peer, whatever the number of channels. Later sends to it are lost until a new
+	 * channel is made. */
 	void (*gone)(void *ctx, uint32_t peer_slot, bool dead);
 };
 
 struct wire_cfg {
-	const char *device; /* e.g. "unpin0": part of the socket name */
+	const char *device; /* e.g. "unpin0": part of the socket name; less than 64 bytes, no slash */
 	const struct wire_ops *ops;
 	void *ctx;
+	/* Counted here: tx_no_credit, wakes_sent, and malformed packets in rx_dropped. NULL: not at all. */
 	struct unpin_device_counters *counters;
 };
 
-/* Listens on a free slot. 0; -EADDRINUSE: all 4095 are taken; -ENAMETOOLONG; other negative errno (descriptors, memory). */
+/* Listens on a free slot. 0; -EADDRINUSE: all 4095 are taken; -ENAMETOOLONG, -EINVAL: the device's name; -EFBIG: RLIMIT_FSIZE
+ * is smaller than a channel; other negative errno (descriptors, memory). */
 int wire_open(const struct wire_cfg *cfg, struct wire **out);
-/* No flow may be left; no other thread inside. Peers see the device closed. */
+/* No flow, no channel reference and no unreleased packet may be left; no other thread inside. Peers see the device closed
+ * after everything that was committed. */
 void wire_close(struct wire *w);
 uint32_t wire_slot(const struct wire *w);
 
 /* For the engine: a descriptor that is readable when wire_service() has work: meetings, deaths, wake-ups. */
 int wire_fd(const struct wire *w);
-/* Accepts, answers, notices deaths; clears wake-ups. Never blocks. One caller at a time (the engine thread, or a test). */
+/* Accepts, answers, notices deaths; clears wake-ups; hands out drop notices. Never blocks. One caller at a time (the engine thread,
+ * or a test), who polls before it sleeps again. now: CLOCK_MONOTONIC in ns. */
 void wire_service(struct wire *w, uint64_t now);
 
 /* The channel to a slot, made if need be; never blocks, never fails for reasons of the peer (a peer that is not there yet loses
- * packets, and is looked for again at most once per millisecond). NULL: no memory or descriptors (errno), or slot out of range. */
+ * packets, and is looked for again at most once per millisecond). NULL: no memory or descriptors, EFBIG as wire_open, or EINVAL: slot
+ * out of range (errno). Each success is a reference, given back by wire_disconnect() after the flows have ended. */
 struct wire_channel *wire_connect(struct wire *w, uint32_t slot);
 void wire_disconnect(struct wire_channel *c);
 
 void wire_flow_init(struct wire_flow *f, struct wire_channel *c, void *owner);
-/* Forgets slots the flow still holds (they return to the pool when the peer releases them) and any wait. */
+/* Forgets slots the flow still holds (they return to the pool when the peer releases them) and any wait. When it returns, no
+ * credit() for the flow is running (but the caller's own) and none will. */
 void wire_flow_fini(struct wire_flow *f);
 
 /*
- * A place for a packet with paylen payload bytes. 0; -EAGAIN: no credit, credit() will be called; -EPIPE: the peer is gone or not
- * there (the packet counts as lost); -ENOMEM: slots cannot be preallocated. Then exactly one of commit and cancel follows, soon.
+ * A place for a packet with paylen payload bytes. 0, and exactly one of commit and cancel follows, soon; -EAGAIN: no credit, credit()
+ * will be called; -EPIPE: the peer is gone or not there (the packet counts as lost); -ENOMEM: there is no memory for a
+ * slot, and none in use that could come back; -EMSGSIZE: longer than WIRE_SEGMENT.
  */
 int wire_reserve(struct wire_flow *f, uint32_t paylen, struct wire_tx *tx);
 /* Sends it: in order with the flow's other commits. Wakes the peer when it sleeps. hdrlen <= WIRE_HDR. */
 void wire_commit(struct wire_flow *f, struct wire_tx *tx, uint32_t src_qpn, uint32_t dest_qpn, const void *hdr, uint32_t hdrlen);
 void wire_cancel(struct wire_flow *f, struct wire_tx *tx);
 
-/* Takes up to budget packets from every channel whose rx lock is free, through get/put; also collects credit. Returns
+/* Takes up to budget packets from every channel, through get/put, unless another thread is doing that; hands out credit. Returns
  * packets taken. Cheap when there is nothing (one cache line per channel). */
 int wire_poll(struct wire *w, int budget);
 /* Gives the payload slot back (any thread, any order) and the channel's reference; wakes a sender that waits for credit. */
 void wire_release(struct wire *w, struct wire_rx *rx);
-/* Tells the sender of a dropped packet. Never blocks, never lost: kept until there is room, merged when there are many. */
+/* Tells the sender that packets of its queue pair qpn (0: all) were dropped. Never lost; the same one twice may be told once. */
 void wire_notify_dropped(struct wire *w, uint32_t peer_slot, uint32_t qpn);
 
-/* The two-state wake-up. wire_arm: returns true when work came meanwhile (the caller handles it and tries again; the state is then
- * POLLED). wire_disarm: POLLED. wire_kick: makes wire_fd readable (another thread wants the engine). */
+/* The two-state wake-up. wire_arm: returns true when work came meanwhile, or another thread is taking packets (the caller handles it
+ * and tries again; the state is then POLLED). wire_disarm: POLLED. wire_kick: makes wire_fd readable (another thread wants the engine). */
 bool wire_arm(struct wire *w);
 void wire_disarm(struct wire *w);
 bool wire_armed(const struct wire *w);
