@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What on-demand paging adds to a copy, without the rest of the device: warm copies against the bare survivable copy and memcpy, a cold page
- * against MADV_POPULATE_WRITE of one page and a CPU touch, a cold stream against populate + memcpy.
- * Medians of interleaved rounds, nanoseconds per operation.
+ * What on-demand paging adds to a copy, without the rest of the device: warm copies against the bare
+ * survivable copy and memcpy, a cold page against MADV_POPULATE_WRITE of one page and a CPU touch, a cold
+ * stream against populate + memcpy. Medians of interleaved rounds, nanoseconds per operation.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -109,8 +109,9 @@ static void warm(size_t n)
 			plain_copy(p, buf, n);
 		plain[round] = (double)(clock_ns() - t) / (double)times;
 	}
-	printf("warm %7zu B   on demand %9.1f   bare %9.1f   memcpy %9.1f   added %6.1f\n", n, median(odp, ROUNDS),
-		median(bare, ROUNDS), median(plain, ROUNDS), median(odp, ROUNDS) - median(bare, ROUNDS));
+	printf("warm %7zu B   on demand %9.1f   bare %9.1f   memcpy %9.1f   added %6.1f\n", n,
+		median(odp, ROUNDS), median(bare, ROUNDS), median(plain, ROUNDS),
+		median(odp, ROUNDS) - median(bare, ROUNDS));
 	odp_region_fini(&r);
 	raw_munmap(p, 1 << 20);
 }
@@ -159,7 +160,8 @@ static void cold(void)
 		touch[round] = (double)(clock_ns() - t) / COLD;
 		raw_munmap(p, len);
 	}
-	printf("cold    4096 B   on demand minus warm %7.0f   populate of one page %7.0f   CPU touch %7.0f   ratio %5.2f\n",
+	printf("cold    4096 B   on demand minus warm %7.0f   populate of one page %7.0f   CPU touch %7.0f   "
+	       "ratio %5.2f\n",
 		median(odp, ROUNDS), median(populate, ROUNDS), median(touch, ROUNDS),
 		median(odp, ROUNDS) / median(populate, ROUNDS));
 }
@@ -192,7 +194,8 @@ static void stream(void)
 		raw_munmap(p, STREAM);
 	}
 	printf("cold stream     on demand %6.2f GB/s   populate + memcpy %6.2f GB/s   ratio %5.2f\n",
-		(double)STREAM / median(odp, 5), (double)STREAM / median(base, 5), median(base, 5) / median(odp, 5));
+		(double)STREAM / median(odp, 5), (double)STREAM / median(base, 5),
+		median(base, 5) / median(odp, 5));
 }
 
 int main(void)

@@ -2,12 +2,11 @@
 /*
  * The data path: look the pages up, copy, and when something is in the way raise a fault or repair the entry.
  *
- * The warm path is the first lines of each public function: a look (one load of the page's word behind three pointers), the copy, one
- * count. Everything else begins with the slow path, access_slow(), which turns around until the access is done, has failed
- * or waits.
+ * The warm path is the first lines of each public function: a look (one load of the page's word behind three
+ * pointers), the copy, one count. Everything else begins with the slow path, access_slow(), which turns
+ * around until the access is done, has failed or waits.
  */
 #include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "mm/facility.h"
@@ -20,8 +19,8 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 /* Pages that one access may have populated by its own thread, and in one batch; batches of driver threads. */
-#define SPOT_BUDGET 256u
-#define SPOT_BATCH  64u
+#define SPOT_BUDGET  256u
+#define SPOT_BATCH   64u
 #define DRIVER_BATCH 512u
 /* How often a copy that faults over what seems to be in order is repeated. */
 #define REPEATS 64u
@@ -42,13 +41,13 @@ struct access {
 	const void *from;
 	uint64_t operand[2], *orig;
 
-	unsigned budget;  /* pages left to populate on the spot */
+	unsigned budget; /* pages left to populate on the spot */
 	unsigned repeats;
-	uint32_t lost;    /* rounds lost against invalidations; ODP_FORCED: let through */
-	uintptr_t high;   /* the furthest page raised so far, plus 1; 0: none */
+	uint32_t lost;	/* rounds lost against invalidations; ODP_FORCED: let through */
+	uintptr_t high; /* the furthest page raised so far, plus 1; 0: none */
 };
 
-/* --- look ---------------------------------------------------------------------------------------------------------- */
+/* ---- look ---- */
 
 enum look { LOOK_VALID, LOOK_AGED, LOOK_MISSING };
 
@@ -58,17 +57,18 @@ static inline uint64_t wanted_bits(bool write)
 }
 
 /* Whether pages of a group that are valid may have left memory since they were verified. */
-static inline bool needs_verifying(const struct odp_space *s, const struct leaf *leaf, unsigned group, uint64_t word,
-	uint64_t mask)
+static inline bool needs_verifying(
+	const struct odp_space *s, const struct leaf *leaf, unsigned group, uint64_t word, uint64_t mask)
 {
-	if (likely(!(word & PAGE_EACH(PAGE_FILE) & mask) && !atomic_load_explicit(&s->swap_on, memory_order_relaxed)))
+	if (likely(!(word & PAGE_EACH(PAGE_FILE) & mask) &&
+		    !atomic_load_explicit(&s->swap_on, memory_order_relaxed)))
 		return false;
 	return leaf_aged(leaf, group, odp_tick());
 }
 
 /* The pages first..last of a leaf. *page: the first that is missing. */
-static inline enum look look_leaf(const struct odp_space *s, const struct leaf *leaf, unsigned first, unsigned last,
-	uint64_t wanted, unsigned *page)
+static inline enum look look_leaf(const struct odp_space *s, const struct leaf *leaf, unsigned first,
+	unsigned last, uint64_t wanted, unsigned *page)
 {
 	enum look seen = LOOK_VALID;
 
@@ -98,7 +98,8 @@ static inline enum look look(const struct odp_space *s, uintptr_t va, size_t n, 
 
 		stop = (at | (LEAF_BYTES - 1)) + 1;
 		stop = stop < end ? stop : end;
-		here = leaf ? look_leaf(s, leaf, page, leaf_page(stop - 1), wanted_bits(write), &page) : LOOK_MISSING;
+		here = leaf ? look_leaf(s, leaf, page, leaf_page(stop - 1), wanted_bits(write), &page)
+			    : LOOK_MISSING;
 		if (unlikely(here == LOOK_MISSING)) {
 			*where = (at >> LEAF_SHIFT << LEAF_SHIFT) + (uintptr_t)page * ODP_PAGE;
 			return LOOK_MISSING;
@@ -118,23 +119,21 @@ static bool page_missing(const struct leaf *leaf, uintptr_t page, bool write)
 	return ~word & wanted_bits(write) & page_mask(i % GROUP_PAGES, i % GROUP_PAGES);
 }
 
-/* --- verify -------------------------------------------------------------------------------------------------------- */
+/* ---- verify ---- */
 
-/* Asks what is in memory of the groups that the pages first..last lie in, drops what is not, and renews the groups' ticks. */
-static void verify_groups(struct odp_space *s, struct leaf *leaf, uintptr_t base, unsigned first, unsigned last)
+/*
+ * Groups asked about at once where the one before has just been verified, which is how an access in sequence
+ * shows.
+ */
+#define VERIFY_AHEAD 8u
+
+static void verify_in_leaf(struct odp_space *s, struct leaf *leaf, uintptr_t at, uintptr_t stop)
 {
-	unsigned from = first / GROUP_PAGES * GROUP_PAGES, pages = last / GROUP_PAGES * GROUP_PAGES + GROUP_PAGES - from;
-	unsigned char resident[LEAF_PAGES];
-	uint16_t tick = odp_tick();
+	unsigned first = leaf_page(at) / GROUP_PAGES, last = leaf_page(stop - 1) / GROUP_PAGES;
 
-	/* Without an answer nothing can be said, and nothing is gained by asking again at once. */
-	if (residency_query((void *)(base + (uintptr_t)from * ODP_PAGE), pages, resident) < 0)
-		memset(resident, 1, pages);
-	for (unsigned i = 0; i < pages; i++)
-		if (!resident[i] && (leaf_state(leaf, from + i) & PAGE_PRESENT))
-			odp_space_invalidate(s, base + (uintptr_t)(from + i) * ODP_PAGE, ODP_PAGE, ODP_SWEEP);
-	for (unsigned g = from / GROUP_PAGES; g < (from + pages) / GROUP_PAGES; g++)
-		atomic_store_explicit(&leaf->tick[g], tick, memory_order_relaxed);
+	if (first && !leaf_aged(leaf, first - 1, odp_tick()) && last - first < VERIFY_AHEAD)
+		last = first + VERIFY_AHEAD < LEAF_GROUPS ? first + VERIFY_AHEAD : LEAF_GROUPS - 1;
+	odp_verify(s, leaf, at >> LEAF_SHIFT << LEAF_SHIFT, first, last);
 }
 
 static void verify(const struct access *a)
@@ -147,11 +146,11 @@ static void verify(const struct access *a)
 		stop = (at | (LEAF_BYTES - 1)) + 1;
 		stop = stop < end ? stop : end;
 		if (leaf)
-			verify_groups(a->s, leaf, at >> LEAF_SHIFT << LEAF_SHIFT, leaf_page(at), leaf_page(stop - 1));
+			verify_in_leaf(a->s, leaf, at, stop);
 	}
 }
 
-/* --- raise --------------------------------------------------------------------------------------------------------- */
+/* ---- raise ---- */
 
 static bool allowed(const struct access *a, const struct vma *vma)
 {
@@ -167,8 +166,13 @@ static int ask_mapping(struct access *a, uintptr_t page, struct vma *vma)
 	if (err == -ENOENT)
 		return -EFAULT;
 	if (err) {
-		/* The kernel does not tell: a page that may do anything and may sleep. Populate will find out. */
-		*vma = (struct vma){ .start = page, .end = page + page_size(), .read = true, .write = true, .file = true };
+		/*
+		 * The kernel does not tell: a page that may do anything and may sleep. Populate will find
+		 * out.
+		 */
+		*vma = (struct vma){
+			.start = page, .end = page + page_size(), .read = true, .write = true, .file = true
+		};
 		return 0;
 	}
 	fault_lock(&s->faults);
@@ -212,7 +216,10 @@ static struct odp_stream *stream_of(struct odp_region *r, uintptr_t page)
 	return st;
 }
 
-/* How many pages a fault brings in: what the access needs, and four times as many each time that it goes on where it stopped. */
+/*
+ * How many pages a fault brings in: what the access needs, and four times as many each time that it goes on
+ * where it stopped.
+ */
 static unsigned widen(struct odp_stream *st, unsigned needed, unsigned most)
 {
 	st->window = st->window ? st->window * 4 : 1;
@@ -227,7 +234,8 @@ static uintptr_t region_end(const struct odp_region *r)
 {
 	uintptr_t end = r->addr + r->len;
 
-	return end < r->addr || end > TABLE_LIMIT ? TABLE_LIMIT : (end + ODP_PAGE - 1) & ~(uintptr_t)(ODP_PAGE - 1);
+	return end < r->addr || end > TABLE_LIMIT ? TABLE_LIMIT
+						  : (end + ODP_PAGE - 1) & ~(uintptr_t)(ODP_PAGE - 1);
 }
 
 static unsigned pages_to(uintptr_t page, uintptr_t end)
@@ -242,8 +250,12 @@ static uintptr_t least(uintptr_t a, uintptr_t b)
 	return a < b ? a : b;
 }
 
-/* A new event for the page and what goes with it, its pages made faulting. Under the lock. NULL: no memory for it. */
-static struct fault *make_event(struct access *a, struct leaf *leaf, uintptr_t page, const struct vma *vma, unsigned most)
+/*
+ * A new event for the page and what goes with it, its pages made faulting. Under the lock. NULL: no memory
+ * for it.
+ */
+static struct fault *make_event(
+	struct access *a, struct leaf *leaf, uintptr_t page, const struct vma *vma, unsigned most)
 {
 	uintptr_t stop = least(least(region_end(a->r), vma->end), (page | (LEAF_BYTES - 1)) + 1);
 	unsigned needed = pages_to(page, least(a->va + a->n, stop)), first = leaf_page(page), pages;
@@ -316,7 +328,8 @@ static unsigned cheap_pages(const struct odp_space *s, const struct fault *f, co
 	unsigned n = f->pages < SPOT_BATCH ? f->pages : SPOT_BATCH;
 
 	if (!vma->file)
-		return atomic_load_explicit(&s->swap_on, memory_order_relaxed) ? pages_not_swapped(f->addr, n) : n;
+		return atomic_load_explicit(&s->swap_on, memory_order_relaxed) ? pages_not_swapped(f->addr, n)
+									       : n;
 	/* Telling a file system that a page of a file gets dirty may wait for its journal. */
 	if (f->write && vma->shared)
 		return 0;
@@ -338,7 +351,10 @@ static int hand_over(struct access *a, struct fault *f, uintptr_t page, bool maj
 
 	fault_lock(&a->s->faults);
 	f->major = major;
-	/* A region that ended meanwhile has let go of the event: it is resolved for whoever else waits for it. */
+	/*
+	 * A region that ended meanwhile has let go of the event: it is resolved for whoever else waits for
+	 * it.
+	 */
 	if (!atomic_load_explicit(&a->r->closing, memory_order_relaxed))
 		err = park(a, f, page, true);
 	fault_enqueue(&a->s->faults, f);
@@ -414,7 +430,7 @@ static int raise_fault(struct access *a, uintptr_t page)
 	return AGAIN;
 }
 
-/* --- the way round ------------------------------------------------------------------------------------------------- */
+/* ---- the way round ---- */
 
 /* The copy stopped although the table said that it may go on, or was let through and found an obstacle. */
 static int stale(struct access *a, const struct safecopy_fault *fault)
@@ -443,6 +459,8 @@ static int go_round(struct access *a)
 
 	if (atomic_load_explicit(&a->r->closing, memory_order_acquire))
 		return -ECANCELED;
+	if (a->write && !a->r->writable)
+		return -EACCES;
 	if (a->lost < ODP_FORCED) {
 		switch (look(a->s, a->va, a->n, a->write, &page)) {
 		case LOOK_MISSING:
@@ -470,7 +488,10 @@ static void record_retry(struct access *a)
 	hist_add(&step[UNPIN_STEP_TOTAL], now - a->w->raised_ns);
 }
 
-/* What the fault that it has waited for has come to, if that was the end. A region that ended may be open again. */
+/*
+ * What the fault that it has waited for has come to, if that was the end. A region that ended may be open
+ * again.
+ */
 static int told_result(struct odp_waiter *w)
 {
 	int result = w->raised_ns && w->result != -ECANCELED ? w->result : 0;
@@ -497,7 +518,10 @@ static int access_slow(struct access *a)
 		err = go_round(a);
 	while (err == AGAIN);
 	if (err != -EINPROGRESS) {
-		/* It does not wait (otherwise it could be told, and used again, by now): the next access begins anew. */
+		/*
+		 * It does not wait (otherwise it could be told, and used again, by now): the next access
+		 * begins anew.
+		 */
 		fault_forget(w);
 	}
 	return err;
@@ -515,7 +539,9 @@ static size_t run_out(struct access *a, struct safecopy_fault *fault)
 
 static size_t run_cmp_swap(struct access *a, struct safecopy_fault *fault)
 {
-	return safecopy_cmp_swap(a->path, (uint64_t *)a->va, a->operand[0], a->operand[1], a->orig, fault) ? 0 : a->n;
+	return safecopy_cmp_swap(a->path, (uint64_t *)a->va, a->operand[0], a->operand[1], a->orig, fault)
+		       ? 0
+		       : a->n;
 }
 
 static size_t run_fetch_add(struct access *a, struct safecopy_fault *fault)
@@ -535,20 +561,24 @@ static inline bool plainly_valid(const struct odp_space *s, uintptr_t va, size_t
 	mask = page_mask(leaf_page(va) % GROUP_PAGES, leaf_page(va + n - 1) % GROUP_PAGES);
 	word = atomic_load_explicit(&leaf->word[leaf_page(va) / GROUP_PAGES], memory_order_acquire);
 	return !((~word & wanted_bits(write)) & mask) && !(word & PAGE_EACH(PAGE_FILE) & mask) &&
-		!atomic_load_explicit(&s->swap_on, memory_order_relaxed);
+	       !atomic_load_explicit(&s->swap_on, memory_order_relaxed);
 }
 
 /* Whether an access may go at once: it is not a retry, the region is open, the pages are valid. */
-static inline bool warm(const struct odp_region *r, uintptr_t va, size_t n, bool write, const struct odp_waiter *w)
+static inline bool warm(
+	const struct odp_region *r, uintptr_t va, size_t n, bool write, const struct odp_waiter *w)
 {
 	uintptr_t page;
 
-	if (unlikely(w->raised_ns || atomic_load_explicit(&r->closing, memory_order_acquire)))
+	if (unlikely(w->raised_ns || (write && !r->writable) ||
+		    atomic_load_explicit(&r->closing, memory_order_acquire)))
 		return false;
-	return likely(plainly_valid(r->space, va, n, write)) || look(r->space, va, n, write, &page) == LOOK_VALID;
+	return likely(plainly_valid(r->space, va, n, write)) ||
+	       look(r->space, va, n, write, &page) == LOOK_VALID;
 }
 
-int odp_copy_in(struct odp_region *r, enum safecopy_path path, uintptr_t va, const void *buf, size_t n, struct odp_waiter *w)
+int odp_copy_in(struct odp_region *r, enum safecopy_path path, uintptr_t va, const void *buf, size_t n,
+	struct odp_waiter *w)
 {
 	struct access a;
 	int err = 0;
@@ -559,7 +589,14 @@ int odp_copy_in(struct odp_region *r, enum safecopy_path path, uintptr_t va, con
 		return 0;
 	/* A copy that faults is begun again by the slow path, which will meet the same fault. */
 	if (!warm(r, va, n, true, w) || unlikely(safecopy_to_user(path, (void *)va, buf, n, NULL) != n)) {
-		a = (struct access){ .r = r, .w = w, .path = path, .va = va, .n = n, .write = true, .run = run_in, .from = buf };
+		a = (struct access){ .r = r,
+			.w = w,
+			.path = path,
+			.va = va,
+			.n = n,
+			.write = true,
+			.run = run_in,
+			.from = buf };
 		err = access_slow(&a);
 	}
 	if (likely(!err))
@@ -567,7 +604,8 @@ int odp_copy_in(struct odp_region *r, enum safecopy_path path, uintptr_t va, con
 	return err;
 }
 
-int odp_copy_out(struct odp_region *r, enum safecopy_path path, uintptr_t va, void *buf, size_t n, struct odp_waiter *w)
+int odp_copy_out(struct odp_region *r, enum safecopy_path path, uintptr_t va, void *buf, size_t n,
+	struct odp_waiter *w)
 {
 	struct access a;
 	int err = 0;
@@ -576,8 +614,11 @@ int odp_copy_out(struct odp_region *r, enum safecopy_path path, uintptr_t va, vo
 		return -EAGAIN;
 	if (unlikely(!n))
 		return 0;
-	if (!warm(r, va, n, false, w) || unlikely(safecopy_from_user(path, buf, (const void *)va, n, NULL) != n)) {
-		a = (struct access){ .r = r, .w = w, .path = path, .va = va, .n = n, .run = run_out, .to = buf };
+	if (!warm(r, va, n, false, w) ||
+		unlikely(safecopy_from_user(path, buf, (const void *)va, n, NULL) != n)) {
+		a = (struct access){
+			.r = r, .w = w, .path = path, .va = va, .n = n, .run = run_out, .to = buf
+		};
 		err = access_slow(&a);
 	}
 	if (likely(!err))
@@ -602,10 +643,16 @@ static int atomic_access(struct access *a)
 	return err;
 }
 
-int odp_cmp_swap(struct odp_region *r, enum safecopy_path path, uintptr_t va, uint64_t compare, uint64_t swap, uint64_t *orig,
-	struct odp_waiter *w)
+int odp_cmp_swap(struct odp_region *r, enum safecopy_path path, uintptr_t va, uint64_t compare, uint64_t swap,
+	uint64_t *orig, struct odp_waiter *w)
 {
-	struct access a = { .r = r, .w = w, .path = path, .va = va, .run = run_cmp_swap, .operand = { compare, swap }, .orig = orig };
+	struct access a = { .r = r,
+		.w = w,
+		.path = path,
+		.va = va,
+		.run = run_cmp_swap,
+		.operand = { compare, swap },
+		.orig = orig };
 
 	return atomic_access(&a);
 }
@@ -613,7 +660,9 @@ int odp_cmp_swap(struct odp_region *r, enum safecopy_path path, uintptr_t va, ui
 int odp_fetch_add(struct odp_region *r, enum safecopy_path path, uintptr_t va, uint64_t add, uint64_t *orig,
 	struct odp_waiter *w)
 {
-	struct access a = { .r = r, .w = w, .path = path, .va = va, .run = run_fetch_add, .operand = { add }, .orig = orig };
+	struct access a = {
+		.r = r, .w = w, .path = path, .va = va, .run = run_fetch_add, .operand = { add }, .orig = orig
+	};
 
 	return atomic_access(&a);
 }

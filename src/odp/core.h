@@ -19,8 +19,8 @@
 
 struct odp_space {
 	struct pagetable table;
-	_Atomic bool swap_on;     /* anonymous memory can leave, as of the last fault or sweep */
-	_Atomic uint32_t changes; /* of mappings, as reported */
+	_Atomic bool swap_on;	   /* anonymous memory can leave, as of the last fault or sweep */
+	_Atomic uint32_t changes;  /* of mappings, as reported */
 	_Atomic uint32_t activity; /* anything for the sweep to do again */
 	struct odp_cfg cfg;
 
@@ -34,7 +34,7 @@ struct odp_space {
 	pthread_t driver[ODP_DRIVERS_MAX];
 
 	pthread_mutex_t sweep_lock; /* one sweeper at a time */
-	uintptr_t sweep_at;         /* where the next call goes on */
+	uintptr_t sweep_at;	    /* where the next call goes on */
 	uint32_t sweep_activity;    /* as it was when this round began */
 };
 
@@ -54,15 +54,15 @@ static inline void odp_active(struct odp_space *s)
 
 /* Adds n to a counter of the region (c, may be NULL) and of the device. */
 #define odp_count(s, c, field, n)                                                                            \
-	do {                                                                                                     \
-		struct unpin_odp_counters *counters_ = (c);                                                          \
-		uint64_t n_ = (n);                                                                                   \
-		if (counters_)                                                                                       \
-			counter_add(&counters_->field, n_);                                                              \
-		counter_add(&(s)->cfg.totals->field, n_);                                                            \
+	do {                                                                                                 \
+		struct unpin_odp_counters *counters_ = (c);                                                  \
+		uint64_t n_ = (n);                                                                           \
+		if (counters_)                                                                               \
+			counter_add(&counters_->field, n_);                                                  \
+		counter_add(&(s)->cfg.totals->field, n_);                                                    \
 	} while (0)
 
-/* --- resolve.c ----------------------------------------------------------------------------------------------------- */
+/* ---- resolve.c ---- */
 
 struct odp_outcome {
 	int err;     /* 0, -EACCES, -EFAULT: of the first page */
@@ -70,20 +70,30 @@ struct odp_outcome {
 };
 
 /*
- * Resolves an event, populating at most `limit` of its pages, and ends it: its waiters are told. spot: the calling thread is an
- * access and must not dawdle. Without locks.
+ * Resolves an event, populating at most `limit` of its pages, and ends it: its waiters are told. spot: the
+ * calling thread is an access and must not dawdle. Without locks.
  */
 struct odp_outcome odp_resolve(struct odp_space *s, struct fault *f, unsigned limit, bool spot);
 
-/* --- driver.c ------------------------------------------------------------------------------------------------------ */
+/* ---- verify.c ---- */
 
-/* Sees to it that a thread will come for what is in the line: makes one if all are busy, or does the work itself when there is
- * none and none can be made. Without locks. */
+/*
+ * Asks what is in memory of the groups first..last of the leaf over base, drops the entries of what is not,
+ * and renews the groups' ticks. Does not sleep. Without locks.
+ */
+void odp_verify(struct odp_space *s, struct leaf *leaf, uintptr_t base, unsigned first, unsigned last);
+
+/* ---- driver.c ---- */
+
+/*
+ * Sees to it that a thread will come for what is in the line: makes one if all are busy, or does the work
+ * itself when there is none and none can be made. Without locks.
+ */
 void odp_drivers_need(struct odp_space *s);
 /* Joins all. The line is empty when it returns. */
 void odp_drivers_stop(struct odp_space *s);
 
-/* --- region.c ------------------------------------------------------------------------------------------------------ */
+/* ---- region.c ---- */
 
 /* Brings the totals' byte counters up to date with the region's. Under the fault queue's lock. */
 void odp_region_fold(struct odp_region *r);

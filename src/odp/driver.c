@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Driver threads: they take fault events off the line and resolve them, one each at a time, and may sleep in the kernel
- * while they do. They start one by one, when the line is longer than the threads that are idle, and stay until the space closes.
+ * Driver threads: they take fault events off the line and resolve them, one each at a time, and may sleep in
+ * the kernel while they do. They start one by one, when the line is longer than the threads that are idle,
+ * and stay until the space closes.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -36,7 +37,10 @@ static void *driver_main(void *arg)
 	return NULL;
 }
 
-/* A thread with every signal blocked but those that a copy is repaired by: it never runs a handler of the application. */
+/*
+ * A thread with every signal blocked but those that a copy is repaired by: it never runs a handler of the
+ * application.
+ */
 static int start(pthread_t *thread, struct odp_space *s)
 {
 	sigset_t ours, before;
@@ -56,7 +60,8 @@ static int reserve(struct odp_space *s)
 {
 	int slot;
 
-	if (s->faults.line_len <= s->drivers_idle || (unsigned)__builtin_popcountll(s->drivers) == s->cfg.driver_threads)
+	if (s->faults.line_len <= s->drivers_idle ||
+		(unsigned)__builtin_popcountll(s->drivers) == s->cfg.driver_threads)
 		return -1;
 	slot = __builtin_ctzll(~s->drivers);
 	s->drivers |= 1ull << slot;

@@ -61,7 +61,7 @@ struct fault *fault_new(struct fault_queue *q, struct odp_region *r, uintptr_t a
 
 struct fault *fault_find(struct fault_queue *q, uintptr_t va)
 {
-	list_for_each(pos, bucket_of(q, va)) {
+	list_for_each (pos, bucket_of(q, va)) {
 		struct fault *f = container_of(pos, struct fault, hash);
 
 		if (va >= f->addr && va - f->addr < (uintptr_t)f->pages << ODP_PAGE_SHIFT)
@@ -72,7 +72,7 @@ struct fault *fault_find(struct fault_queue *q, uintptr_t va)
 
 bool fault_in_leaf(struct fault_queue *q, uintptr_t va)
 {
-	list_for_each(pos, bucket_of(q, va))
+	list_for_each (pos, bucket_of(q, va))
 		if (container_of(pos, struct fault, hash)->addr >> LEAF_SHIFT == va >> LEAF_SHIFT)
 			return true;
 	return false;
@@ -131,9 +131,10 @@ static void move_to_told(struct odp_waiter *w, int result, struct list *told)
 	list_add_tail(told, &w->node);
 }
 
-void fault_finish(struct fault_queue *q, struct fault *f, int err, bool forced, uint64_t now, struct list *told)
+void fault_finish(
+	struct fault_queue *q, struct fault *f, int err, bool forced, uint64_t now, struct list *told)
 {
-	list_for_each_safe(pos, &f->waiters) {
+	list_for_each_safe (pos, &f->waiters) {
 		struct odp_waiter *w = container_of(pos, struct odp_waiter, node);
 		bool same = w->addr >> ODP_PAGE_SHIFT == f->addr >> ODP_PAGE_SHIFT;
 
@@ -153,7 +154,9 @@ void fault_tell(struct list *told)
 {
 	struct list *node;
 
-	/* Taken off before it is told: from then on it is its owner's, who may free it or let it wait again. */
+	/*
+	 * Taken off before it is told: from then on it is its owner's, who may free it or let it wait again.
+	 */
 	while ((node = list_pop(told))) {
 		struct odp_waiter *w = container_of(node, struct odp_waiter, node);
 
@@ -165,7 +168,7 @@ void fault_region_end(struct odp_region *r, struct list *told)
 {
 	struct list *node;
 
-	list_for_each_safe(pos, &r->waiters)
+	list_for_each_safe (pos, &r->waiters)
 		move_to_told(container_of(pos, struct odp_waiter, of_region), -ECANCELED, told);
 	while ((node = list_pop(&r->faults)))
 		container_of(node, struct fault, of_region)->region = NULL;

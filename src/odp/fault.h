@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The fault queue: fault events under way, who waits for them, and the line of those that driver threads have yet to take.
+ * The fault queue: fault events under way, who waits for them, and the line of those that driver threads have
+ * yet to take.
  *
- * An event owns the pages that its raise made faulting: a stretch inside one leaf. Other accesses that meet one of them join
- * the event as waiters. Events of different regions never overlap in what they own: a page has one owner.
+ * An event owns the pages that its raise made faulting: a stretch inside one leaf. Other accesses that meet
+ * one of them join the event as waiters. Events of different regions never overlap in what they own: a page
+ * has one owner.
  *
- * An event is found by its leaf in a hash of short lists. Its memory comes from a pool, so that raising allocates nothing.
+ * An event is found by its leaf in a hash of short lists. Its memory comes from a pool, so that raising
+ * allocates nothing.
  *
  * Threads: every function is called under the queue's lock (fault_lock()), except where it says otherwise.
  */
@@ -25,27 +28,28 @@ struct leaf;
 #define FAULT_BUCKETS 256u
 
 struct fault {
-	struct list hash;   /* in its leaf's bucket */
-	struct list line;   /* waiting for a driver thread; else unlinked */
+	struct list hash;    /* in its leaf's bucket */
+	struct list line;    /* waiting for a driver thread; else unlinked */
 	struct list waiters; /* odp_waiter.node, in the order of their coming */
-	uintptr_t addr;     /* of the first page */
-	unsigned pages;     /* owned: from addr on */
-	unsigned needed;    /* the leading ones that the raising access asked for; the rest is read ahead */
+	uintptr_t addr;	     /* of the first page */
+	unsigned pages;	     /* owned: from addr on */
+	unsigned needed;     /* the leading ones that the raising access asked for; the rest is read ahead */
 	bool write, file, major;
-	uint16_t owner;     /* the region's number, for the table */
+	uint16_t owner; /* the region's number, for the table */
 	struct leaf *leaf;
-	struct odp_region *region; /* that raised it; NULL once that has ended: then nothing is counted for it */
-	struct list of_region;     /* on region->faults */
+	struct odp_region
+		*region;       /* that raised it; NULL once that has ended: then nothing is counted for it */
+	struct list of_region; /* on region->faults */
 	uint64_t raised_ns, started_ns;
-	unsigned retried;          /* rounds lost */
+	unsigned retried; /* rounds lost */
 };
 
 struct fault_queue {
 	pthread_mutex_t lock;
-	pthread_cond_t work;  /* the line is not empty, or stopping */
+	pthread_cond_t work; /* the line is not empty, or stopping */
 	struct list bucket[FAULT_BUCKETS];
 	struct list line;
-	unsigned line_len;    /* events in the line */
+	unsigned line_len; /* events in the line */
 	struct slab_pool pool;
 };
 
@@ -75,7 +79,10 @@ void fault_enqueue(struct fault_queue *q, struct fault *f);
 /* The first of the line, no longer in it; NULL: none. */
 struct fault *fault_dequeue(struct fault_queue *q);
 
-/* Makes w wait for f, behind the others, or as its raiser before them. w->addr, write, raised_ns are filled by the caller. */
+/*
+ * Makes w wait for f, behind the others, or as its raiser before them. w->addr, write, raised_ns are filled
+ * by the caller.
+ */
 void fault_join(struct fault *f, struct odp_region *r, struct odp_waiter *w, bool raiser);
 /* Takes a waiter back out; w->fault is not NULL. */
 void fault_leave(struct odp_waiter *w);
@@ -83,10 +90,12 @@ void fault_leave(struct odp_waiter *w);
 void fault_forget(struct odp_waiter *w);
 
 /*
- * Ends the event: it is forgotten and its memory reused. Its waiters move to *told with their result: err for those who waited for the first
- * page with no more than the event's rights, else 0. forced: their next access is let through.
+ * Ends the event: it is forgotten and its memory reused. Its waiters move to *told with their result: err for
+ * those who waited for the first page with no more than the event's rights, else 0. forced: their next access
+ * is let through.
  */
-void fault_finish(struct fault_queue *q, struct fault *f, int err, bool forced, uint64_t now, struct list *told);
+void fault_finish(
+	struct fault_queue *q, struct fault *f, int err, bool forced, uint64_t now, struct list *told);
 
 /* Calls ready() of each on the list, in order. Without the lock. */
 void fault_tell(struct list *told);

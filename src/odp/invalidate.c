@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Intake of invalidations. Nothing here takes a lock, allocates or waits: it runs inside the application's munmap, perhaps inside malloc, perhaps
- * while other threads are stopped by a garbage collector with whatever locks they hold.
+ * Intake of invalidations. Nothing here takes a lock, allocates or waits: it runs inside the application's
+ * munmap, perhaps inside malloc, perhaps while other threads are stopped by a garbage collector with whatever
+ * locks they hold.
  */
 #include "odp/core.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Numbers for regions, small enough to be kept beside the pages in the device page table, and what an invalidation needs of the region behind a
- * number: its bounds and its counters, read without locks.
+ * Numbers for regions, small enough to be kept beside the pages in the device page table, and what an
+ * invalidation needs of the region behind a number: its bounds and its counters, read without locks.
  *
- * A number may be given to another region while an invalidation is crediting: it then credits the new one. Counters
- * therefore must stay mapped as long as the table does (odp_region.odp).
+ * A number may be given to another region while an invalidation is crediting: it then credits the new one.
+ * Counters therefore must stay mapped as long as the table does (odp_region.odp).
  *
  * Threads: owner_take and owner_give are serialised by the caller; owner_count from anywhere.
  */
@@ -27,7 +27,7 @@ struct owners {
 	struct owner *row;
 	uint16_t *free; /* a ring of numbers given back, oldest first, so that they are not reused soon */
 	uint32_t free_at, free_len;
-	uint32_t high;  /* numbers below have been used */
+	uint32_t high; /* numbers below have been used */
 };
 
 /* 0 or -ENOMEM. */

@@ -7,7 +7,7 @@
 
 #include "mm/interpose.h"
 
-#define relaxed memory_order_relaxed
+#define relaxed	     memory_order_relaxed
 #define ROOT_ENTRIES (1ul << (TABLE_BITS - NODE_SHIFT))
 
 _Static_assert(sizeof(struct leaf) == 832, "at most two bytes per page, a multiple of a cache line");
@@ -130,7 +130,10 @@ bool pagetable_free_if_empty(struct pagetable *pt, uintptr_t va)
 	unsigned i = index_in_node(va);
 	struct node *node;
 
-	/* Empty stays empty: only the caller's lock lets a page become faulting, and only a faulting one becomes valid. */
+	/*
+	 * Empty stays empty: only the caller's lock lets a page become faulting, and only a faulting one
+	 * becomes valid.
+	 */
 	if (!leaf || !leaf_empty(leaf))
 		return false;
 	node = atomic_load_explicit(&pt->root[va >> NODE_SHIFT], relaxed);
@@ -194,7 +197,7 @@ struct leaf *pagetable_next(const struct pagetable *pt, uintptr_t *va, uintptr_t
 	return NULL;
 }
 
-/* --- changes of words ---------------------------------------------------------------------------------------------- */
+/* ---- changes of words ---- */
 
 /* false: somebody else was faster; *old is what he left. */
 static bool change(struct leaf *leaf, unsigned group, uint64_t *old, uint64_t new, enum page_actor actor)
@@ -234,7 +237,10 @@ unsigned leaf_raise(struct leaf *leaf, unsigned first, unsigned last, bool write
 	return raised;
 }
 
-/* The tick says that all valid pages of the group were in memory then. It may move when this map made all of them valid. */
+/*
+ * The tick says that all valid pages of the group were in memory then. It may move when this map made all of
+ * them valid.
+ */
 static void freshen(struct leaf *leaf, unsigned group, uint64_t before, uint64_t pages, uint16_t tick)
 {
 	if (!(page_valid(before, ~0ull) & ~pages))
@@ -248,7 +254,8 @@ static uint64_t mask_of_first(unsigned group, unsigned first, unsigned n)
 }
 
 /* Returns the pages that became valid, 0x01 each. */
-static uint64_t settle_group(struct leaf *leaf, unsigned group, uint64_t map, uint64_t give_up, bool write, bool file)
+static uint64_t settle_group(
+	struct leaf *leaf, unsigned group, uint64_t map, uint64_t give_up, bool write, bool file)
 {
 	uint64_t old = atomic_load(&leaf->word[group]), mapped, new;
 

@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The device page table of an address space: which pages the device may access without asking. It is a cache of hints: the
- * CPU's page table decides what an access really reaches. A wrong entry costs a retry or a wait, never a byte.
+ * The device page table of an address space: which pages the device may access without asking. It is a cache
+ * of hints: the CPU's page table decides what an access really reaches. A wrong entry costs a retry or a
+ * wait, never a byte.
  *
- * Shape: a root of one pointer per GiB (addresses below 2^48; mapped without reserve, so untouched parts cost nothing), nodes of
- * 512 leaf pointers, leaves of 512 pages of 4 KiB. A leaf is 832 bytes: one byte of state per page (state.h), and for each
- * group of eight pages (one word) the tick when all of the group's valid pages were last known to be in memory and the number
- * of the region that faulted there last (for the counters). That is 1.65 bytes per page including its share of the node.
+ * Shape: a root of one pointer per GiB (addresses below 2^48; mapped without reserve, so untouched parts cost
+ * nothing), nodes of 512 leaf pointers, leaves of 512 pages of 4 KiB. A leaf is 832 bytes: one byte of state
+ * per page (state.h), and for each group of eight pages (one word) the tick when all of the group's valid
+ * pages were last known to be in memory and the number of the region that faulted there last (for the
+ * counters). That is 1.65 bytes per page including its share of the node.
  *
  * Size follows pages touched: leaves and nodes are made by faults and freed by the sweep when empty.
  *
  * Concurrency:
- *  - Lookups and changes of words are lock-free and may happen in any context. The memory is type-stable (slab.h): a leaf that was
- *    freed or reused under a reader's feet is still a leaf. What the reader then sees belongs to other pages, which is harmless in both directions: an
- *    access goes to memory on a wrong hint; an invalidation drops an entry too many.
- *  - An invalidation cannot miss an entry this way: the caller reports after the change of the mapping took effect, and a leaf that it does
- *    not find was made, or made faulting, after it looked; then populate comes after the change too.
- *  - Making and freeing leaves, and the move from not faulting to faulting, are serialised by the caller (the fault queue's
- *    lock), so that a leaf with a fault in progress is never freed.
+ *  - Lookups and changes of words are lock-free and may happen in any context. The memory is type-stable
+ * (slab.h): a leaf that was freed or reused under a reader's feet is still a leaf. What the reader then sees
+ * belongs to other pages, which is harmless in both directions: an access goes to memory on a wrong hint; an
+ * invalidation drops an entry too many.
+ *  - An invalidation cannot miss an entry this way: the caller reports after the change of the mapping took
+ * effect, and a leaf that it does not find was made, or made faulting, after it looked; then populate comes
+ * after the change too.
+ *  - Making and freeing leaves, and the move from not faulting to faulting, are serialised by the caller (the
+ * fault queue's lock), so that a leaf with a fault in progress is never freed.
  */
 #ifndef UNPIN_ODP_PAGETABLE_H
 #define UNPIN_ODP_PAGETABLE_H
@@ -48,13 +52,14 @@ struct leaf {
 	_Atomic uint64_t word[LEAF_GROUPS];
 	_Atomic uint16_t tick[LEAF_GROUPS];  /* see PAGETABLE_TICK_NS */
 	_Atomic uint16_t owner[LEAF_GROUPS]; /* 0: nobody */
-	_Atomic uint64_t number;             /* address >> LEAF_SHIFT, plus one; 0: free */
+	_Atomic uint64_t number;	     /* address >> LEAF_SHIFT, plus one; 0: free */
 	uint8_t pad[56];
 };
 
 struct node {
 	_Atomic(struct leaf *) leaf[NODE_LEAVES];
-	_Atomic uint64_t used[NODE_LEAVES / 64]; /* bits of the leaves that exist: set before, cleared after the pointer */
+	/* Bits of the leaves that exist: set before, cleared after the pointer. */
+	_Atomic uint64_t used[NODE_LEAVES / 64];
 };
 
 struct pagetable {
@@ -68,7 +73,10 @@ struct pagetable {
 /* Ticks are 50 ms and wrap after 54 minutes; an age of two is between 50 and 100 ms. */
 #define PAGETABLE_TICK_NS 50000000ull
 
-/* 0 or -ENOMEM. The gauges are written (relaxed) with the bytes of leaves and nodes, and the number of leaves. */
+/*
+ * 0 or -ENOMEM. The gauges are written (relaxed) with the bytes of leaves and nodes, and the number of
+ * leaves.
+ */
 int pagetable_init(struct pagetable *pt, _Atomic uint64_t *bytes, _Atomic uint64_t *leaves);
 void pagetable_destroy(struct pagetable *pt);
 
@@ -85,10 +93,15 @@ static inline struct leaf *pagetable_leaf(const struct pagetable *pt, uintptr_t 
 	return atomic_load_explicit(&node->leaf[va >> LEAF_SHIFT & (NODE_LEAVES - 1)], memory_order_acquire);
 }
 
-/* The leaf of an address, made if need be; NULL: no memory, or the address is beyond the table. Serialised. */
+/*
+ * The leaf of an address, made if need be; NULL: no memory, or the address is beyond the table. Serialised.
+ */
 struct leaf *pagetable_make(struct pagetable *pt, uintptr_t va);
-/* The first existing leaf that covers an address in [*va, end): *va moves to the first address of [*va, end) in it. NULL: none. Lock-free; a
- * stretch without leaves costs a look per 512 GiB, per GiB in those that hold a leaf, and per 128 MiB in those GiB. */
+/*
+ * The first existing leaf that covers an address in [*va, end): *va moves to the first address of [*va, end)
+ * in it. NULL: none. Lock-free; a stretch without leaves costs a look per 512 GiB, per GiB in those that hold
+ * a leaf, and per 128 MiB in those GiB.
+ */
 struct leaf *pagetable_next(const struct pagetable *pt, uintptr_t *va, uintptr_t end);
 /* Frees the leaf of an address if it is empty. Serialised. */
 bool pagetable_free_if_empty(struct pagetable *pt, uintptr_t va);
@@ -109,7 +122,8 @@ static inline uint64_t leaf_mask(unsigned group, unsigned first, unsigned last)
 
 static inline enum page_state leaf_state(const struct leaf *leaf, unsigned page)
 {
-	return page_state_of(atomic_load_explicit(&leaf->word[page / GROUP_PAGES], memory_order_relaxed), page % GROUP_PAGES);
+	return page_state_of(atomic_load_explicit(&leaf->word[page / GROUP_PAGES], memory_order_relaxed),
+		page % GROUP_PAGES);
 }
 
 /* The changes of state.h over the pages first..last. Each returns how many pages it changed. */
@@ -117,9 +131,10 @@ static inline enum page_state leaf_state(const struct leaf *leaf, unsigned page)
 /* Makes pages faulting from first on, up to last, and stops at the first that is not raisable. Serialised. */
 unsigned leaf_raise(struct leaf *leaf, unsigned first, unsigned last, bool write);
 /*
- * The owner of first..last, all of them faulting, settles them in one step per group: of the first `populated` pages the clean ones become
- * valid (their groups fresh as of tick where that can be said, and owned); all others become invalid, except the first page, which stays
- * faulting when it was not mapped. Returns whether it was; *leading: how many of the first `lead` pages were.
+ * The owner of first..last, all of them faulting, settles them in one step per group: of the first
+ * `populated` pages the clean ones become valid (their groups fresh as of tick where that can be said, and
+ * owned); all others become invalid, except the first page, which stays faulting when it was not mapped.
+ * Returns whether it was; *leading: how many of the first `lead` pages were.
  */
 bool leaf_settle(struct leaf *leaf, unsigned first, unsigned last, unsigned populated, bool write, bool file,
 	uint16_t tick, uint16_t owner, unsigned lead, unsigned *leading);

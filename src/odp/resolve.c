@@ -38,25 +38,32 @@ static int fill(const struct fault *f, unsigned n, bool spot)
 }
 
 /*
- * Populates and maps. The event owns all its pages until the first leaf_settle(), and after that the first one as long as it has not been
- * mapped. *mapped: it has been; *handled: how many needed pages were. Returns the error of the last populate.
+ * Populates and maps. The event owns all its pages until the first leaf_settle(), and after that the first
+ * one as long as it has not been mapped. *mapped: it has been; *handled: how many needed pages were. Returns
+ * the error of the last populate.
  */
 static int fill_and_map(struct fault *f, unsigned limit, bool spot, bool *mapped, unsigned *handled)
 {
-	unsigned first = leaf_page(f->addr), last = first + f->pages - 1, n = limit < f->pages ? limit : f->pages, one;
+	unsigned first = leaf_page(f->addr), last = first + f->pages - 1,
+		 n = limit < f->pages ? limit : f->pages, one;
 	int err = fill(f, n, spot);
 
-	/* Populate does not say which page was the obstacle: the first one alone decides, the others find out for themselves. */
+	/*
+	 * Populate does not say which page was the obstacle: the first one alone decides, the others find out
+	 * for themselves.
+	 */
 	if (err && n > 1) {
 		n = 1;
 		err = fill(f, 1, spot);
 	}
-	*mapped = leaf_settle(f->leaf, first, last, err ? 0 : n, f->write, f->file, odp_tick(), f->owner, f->needed, handled);
+	*mapped = leaf_settle(f->leaf, first, last, err ? 0 : n, f->write, f->file, odp_tick(), f->owner,
+		f->needed, handled);
 	/* Clean and not mapped: it is the populate that failed. */
 	while (!*mapped && f->retried < ODP_FORCED && leaf_again(f->leaf, first, first)) {
 		f->retried++;
 		err = fill(f, 1, spot);
-		*mapped = leaf_settle(f->leaf, first, first, err ? 0 : 1, f->write, f->file, odp_tick(), f->owner, 1, &one);
+		*mapped = leaf_settle(
+			f->leaf, first, first, err ? 0 : 1, f->write, f->file, odp_tick(), f->owner, 1, &one);
 		*handled += one;
 	}
 	return err;

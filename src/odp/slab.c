@@ -44,7 +44,8 @@ void slab_destroy(struct slab_pool *pool)
 /* Twice the size is mapped, and what sticks out of the aligned half is returned. */
 static struct slab *slab_map(void)
 {
-	char *p = raw_mmap(NULL, 2 * SLAB_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *p = raw_mmap(NULL, 2 * SLAB_BYTES, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	size_t head;
 
 	if (p == MAP_FAILED)
@@ -101,7 +102,10 @@ void slab_give(struct slab_pool *pool, void *piece)
 		list_add_head(&pool->partial, &slab->node);
 		return;
 	}
-	/* Behind the partly used ones, so that it is taken from last. Its first page holds the header and stays. */
+	/*
+	 * Behind the partly used ones, so that it is taken from last. Its first page holds the header and
+	 * stays.
+	 */
 	list_add_tail(&pool->partial, &slab->node);
 	if (!pool->keep && first < SLAB_BYTES)
 		raw_madvise((char *)slab + first, SLAB_BYTES - first, MADV_DONTNEED);

@@ -74,6 +74,9 @@ void odp_space_close(struct odp_space *s)
 
 void odp_space_abandon(struct odp_space *s)
 {
-	/* The child has the memory, but neither the threads nor locks in a known state. What is not touched costs nothing. */
+	/*
+	 * The child has the memory, but neither the threads nor locks in a known state. What is not touched
+	 * costs nothing.
+	 */
 	(void)s;
 }

@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * On-demand paging of one address space: the device page table, the fault queue, the driver threads, the intake of the
- * notifier and the residency sweep, composed. One space serves every on-demand region of the process.
+ * On-demand paging of one address space: the device page table, the fault queue, the driver threads, the
+ * intake of the notifier and the residency sweep, composed. One space serves every on-demand region of the
+ * process.
  *
- * The device reads and writes memory by virtual address through the CPU's live page table, with a copy that survives a
- * fault; the device page table is a cache that decides whether to go, who waits and what is counted. A stale entry costs a
- * retry, never a byte.
+ * The device reads and writes memory by virtual address through the CPU's live page table, with a copy that
+ * survives a fault; the device page table is a cache that decides whether to go, who waits and what is
+ * counted. A stale entry costs a retry, never a byte.
  *
  * Life of a fault (the names are used in code, counters and documents):
  *   raise    an access finds a page not valid for it; the caller's waiter is queued
  *   queue    the event enters the fault queue (a page already faulting: the waiter joins, "coalesced")
  *   resolve  rights and range are checked, pages are populated, in batches that grow with sequential use
- *   map      pages that no invalidation has touched since they became faulting become valid; else resolve again; after three
- *            such rounds the access is let through unmapped: its copy takes the CPU's own fault (progress)
- *   resume   waiters are told, in order
- *   retry    the caller accesses again
+ *   map      pages that no invalidation has touched since they became faulting become valid; else resolve
+ * again; after three such rounds the access is let through unmapped: its copy takes the CPU's own fault
+ * (progress) resume   waiters are told, in order retry    the caller accesses again
  *
- * Cheap faults (absent anonymous memory that is not in swap, pages of a file that are in the page cache) are resolved on the spot by
- * the accessing thread, within a budget of pages; what may sleep goes to the driver threads.
+ * Cheap faults (absent anonymous memory that is not in swap, pages of a file that are in the page cache) are
+ * resolved on the spot by the accessing thread, within a budget of pages; what may sleep goes to the driver
+ * threads.
  *
- * Threads: every function from any thread unless it says otherwise. There is one lock, the fault queue's; it is not held
- * across malloc, free, madvise, munmap, a populate, a copy, or a waiter's ready(). Invalidation takes no lock at all.
+ * Threads: every function from any thread unless it says otherwise. There is one lock, the fault queue's; it
+ * is not held across malloc, free, madvise, munmap, a populate, a copy, or a waiter's ready(). Invalidation
+ * takes no lock at all.
  */
 #ifndef UNPIN_ODP_SPACE_H
 #define UNPIN_ODP_SPACE_H
@@ -39,9 +41,9 @@ struct odp_space;
 #define ODP_FORCED  3u /* rounds lost before an access is let through */
 
 struct odp_cfg {
-	unsigned driver_threads;           /* 1..64 */
-	struct unpin_odp_counters *totals; /* the device's; never NULL */
-	struct hist (*step_ns)[UNPIN_STEPS]; /* [2][UNPIN_STEPS], minor and major; never NULL */
+	unsigned driver_threads;		/* 1..64 */
+	struct unpin_odp_counters *totals;	/* the device's; never NULL */
+	struct hist (*step_ns)[UNPIN_STEPS];	/* [2][UNPIN_STEPS], minor and major; never NULL */
 	_Atomic uint64_t *table_bytes, *leaves; /* gauges; never NULL */
 };
 
@@ -55,11 +57,12 @@ void odp_space_abandon(struct odp_space *s);
 enum odp_cause { ODP_NOTIFIER, ODP_FORK, ODP_STALE, ODP_SWEEP, ODP_DEREG };
 
 /*
- * Pages of [addr, addr + len) are no longer valid; called after the change has taken effect. Cost follows the leaves that exist in the
- * range. Lock-free: it may be called inside malloc or free, in a signal handler, while any other thread is stopped.
- * Counted (ODP_NOTIFIER, ODP_SWEEP, ODP_STALE) as page_invalidations: the range's pages of a region in those 2 MiB leaves where the device
- * has touched any page; page_invalidations_handled: those that were valid. The region that faulted last in a
- * stretch of 32 KiB is the one that is credited where several overlap.
+ * Pages of [addr, addr + len) are no longer valid; called after the change has taken effect. Cost follows the
+ * leaves that exist in the range. Lock-free: it may be called inside malloc or free, in a signal handler,
+ * while any other thread is stopped. Counted (ODP_NOTIFIER, ODP_SWEEP, ODP_STALE) as page_invalidations: the
+ * range's pages of a region in those 2 MiB leaves where the device has touched any page;
+ * page_invalidations_handled: those that were valid. The region that faulted last in a stretch of 32 KiB is
+ * the one that is credited where several overlap.
  */
 void odp_space_invalidate(struct odp_space *s, uintptr_t addr, size_t len, enum odp_cause cause);
 /* In the parent after fork: read-write entries become read-only (the pages are shared copy-on-write now). */
@@ -72,76 +75,86 @@ struct odp_region {
 	struct odp_space *space;
 	uintptr_t addr;
 	size_t len;
-	bool writable;                   /* the device may write (rights of the key are checked by the caller) */
-	/* The region's. Never NULL. Must stay mapped (not necessarily this region's) until odp_space_close(). */
+	bool writable; /* else writes are -EACCES (rights of the key are checked by the caller) */
+	/*
+	 * The region's. Never NULL. Must stay mapped (not necessarily this region's) until odp_space_close().
+	 */
 	struct unpin_odp_counters *odp;
 	/* The room's, from here on. Under the fault queue's lock, unless said otherwise. */
 	_Atomic bool closing;
-	uint16_t owner;                  /* its number in the table's groups */
-	struct list node;                /* on the space's list */
-	struct list waiters;             /* parked on this region */
-	struct list faults;              /* events that it raised */
+	uint16_t owner;	     /* its number in the table's groups */
+	struct list node;    /* on the space's list */
+	struct list waiters; /* parked on this region */
+	struct list faults;  /* events that it raised */
 	struct odp_stream {
-		uintptr_t next;          /* where a sequential access would fault next */
-		uint32_t window;         /* pages of its last batch */
+		uintptr_t next;	 /* where a sequential access would fault next */
+		uint32_t window; /* pages of its last batch */
 	} stream[ODP_STREAMS];
-	uint32_t stream_hand;            /* the one to be replaced next */
-	uint64_t folded_in, folded_out;  /* what of the byte counters the totals have already */
+	uint32_t stream_hand;		/* the one to be replaced next */
+	uint64_t folded_in, folded_out; /* what of the byte counters the totals have already */
 };
 
 /* Records the window; no page is looked at. Cannot fail. Fields space .. odp are filled by the caller. */
 void odp_region_init(struct odp_region *r);
 /*
- * Ends it: parked waiters are told -ECANCELED (through ready()) at once; nobody parks on it afterwards; populates under way are
- * orphaned, not waited for. Accesses that begin later fail with -ECANCELED, those that are running end or fail with it: the caller
- * waits for them (its own rundown) before it reuses or frees the region or its memory.
+ * Ends it: parked waiters are told -ECANCELED (through ready()) at once; nobody parks on it afterwards;
+ * populates under way are orphaned, not waited for. Accesses that begin later fail with -ECANCELED, those
+ * that are running end or fail with it: the caller waits for them (its own rundown) before it reuses or frees
+ * the region or its memory.
  */
 void odp_region_fini(struct odp_region *r);
 
 /*
- * Someone who waits for a fault. Owned by the caller, zeroed before first use; on at most one region at a time. ready() is called
- * once per -EINPROGRESS, from any thread, without locks of this room, possibly before the access that queued it has returned; result 0: retry;
- * -EACCES, -EFAULT: the fault failed; -ECANCELED: the region is gone. It must only hand on (it must not access).
- * Whatever the result, the access may be made again: a failed one then returns the error of its fault. A caller that gives
- * the access up instead calls odp_cancel() before it uses the waiter for another.
+ * Someone who waits for a fault. Owned by the caller, zeroed before first use; on at most one region at a
+ * time. ready() is called once per -EINPROGRESS, from any thread, without locks of this room, possibly before
+ * the access that queued it has returned; result 0: retry; -EACCES, -EFAULT: the fault failed; -ECANCELED:
+ * the region is gone. It must only hand on (it must not access). Whatever the result, the access may be made
+ * again: a failed one then returns the error of its fault. A caller that gives the access up instead calls
+ * odp_cancel() before it uses the waiter for another.
  */
 struct odp_waiter {
 	void (*ready)(struct odp_waiter *w, int result);
-	void *owner;            /* the caller's */
+	void *owner; /* the caller's */
 	/* The room's, from here on. Under the fault queue's lock while it waits, else its owner's. */
 	struct list node, of_region;
 	struct odp_space *space;
 	struct odp_region *region;
-	void *fault;            /* what it waits for; NULL: nothing */
-	uintptr_t addr, high;   /* the page it waits for, and the furthest one it has waited for */
+	void *fault;			 /* what it waits for; NULL: nothing */
+	uintptr_t addr, high;		 /* the page it waits for, and the furthest one it has waited for */
 	uint64_t raised_ns, resolved_ns; /* 0: none */
-	uint32_t forced;        /* rounds lost against invalidations; from ODP_FORCED on it is let through */
+	uint32_t forced; /* rounds lost against invalidations; from ODP_FORCED on it is let through */
 	int result;
 	bool write, major;
 };
 
-/* Forgets what it waits, or has waited, for. true: ready() has not been called and will not be. false: it was or is being called. */
+/*
+ * Forgets what it waits, or has waited, for. true: ready() has not been called and will not be. false: it was
+ * or is being called.
+ */
 bool odp_cancel(struct odp_waiter *w);
 
 /*
- * The device writes buf to (copy_in) or reads from (copy_out) [va, va + n) inside the region (the caller has checked bounds and the
- * key's rights; n may be 0). Ordered as safecopy.h says. buf is private memory.
- * 0: done. -EINPROGRESS: w is queued, ready() comes. -EACCES: the mapping forbids it. -EFAULT: hole, past the end of
- * file, guard page. -ECANCELED: closing. -EAGAIN: path is SAFECOPY_NONE: another thread must do it.
- * On anything but 0 a part of the bytes may have been copied.
+ * The device writes buf to (copy_in) or reads from (copy_out) [va, va + n) inside the region (the caller has
+ * checked bounds and the key's rights; n may be 0). Ordered as safecopy.h says. buf is private memory. 0:
+ * done. -EINPROGRESS: w is queued, ready() comes. -EACCES: the mapping forbids it. -EFAULT: hole, past the
+ * end of file, guard page. -ECANCELED: closing. -EAGAIN: path is SAFECOPY_NONE: another thread must do it. On
+ * anything but 0 a part of the bytes may have been copied.
  */
-int odp_copy_in(struct odp_region *r, enum safecopy_path path, uintptr_t va, const void *buf, size_t n, struct odp_waiter *w);
-int odp_copy_out(struct odp_region *r, enum safecopy_path path, uintptr_t va, void *buf, size_t n, struct odp_waiter *w);
-int odp_cmp_swap(struct odp_region *r, enum safecopy_path path, uintptr_t va, uint64_t compare, uint64_t swap, uint64_t *orig,
+int odp_copy_in(struct odp_region *r, enum safecopy_path path, uintptr_t va, const void *buf, size_t n,
 	struct odp_waiter *w);
+int odp_copy_out(struct odp_region *r, enum safecopy_path path, uintptr_t va, void *buf, size_t n,
+	struct odp_waiter *w);
+int odp_cmp_swap(struct odp_region *r, enum safecopy_path path, uintptr_t va, uint64_t compare, uint64_t swap,
+	uint64_t *orig, struct odp_waiter *w);
 int odp_fetch_add(struct odp_region *r, enum safecopy_path path, uintptr_t va, uint64_t add, uint64_t *orig,
 	struct odp_waiter *w);
 
 /*
- * Work for whoever ticks (the engine, a few times a second while there is traffic): asks for a stretch of the table what has left
- * memory and drops it, frees empty leaves, brings the byte counters of the totals up to date (the regions' are exact at any time). Bounded
- * work per call (well under a millisecond); never sleeps on I/O. Returns true while another call would find more to do:
- * false after a full round in which nothing was faulted or dropped.
+ * Work for whoever ticks (the engine, a few times a second while there is traffic): asks for a stretch of the
+ * table what has left memory and drops it, frees empty leaves, brings the byte counters of the totals up to
+ * date (the regions' are exact at any time). Bounded work per call (well under a millisecond); never sleeps
+ * on I/O. Returns true while another call would find more to do: false after a full round in which nothing
+ * was faulted or dropped.
  */
 bool odp_space_sweep(struct odp_space *s, uint64_t now);
 

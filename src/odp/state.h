@@ -2,10 +2,10 @@
 /*
  * The state of a page in the device page table, and who may change it how.
  *
- * One byte per page, eight of them in a word, changed together by compare-and-swap. The functions here are pure: a word and
- * a mask of bytes in, the new word out; pagetable.h applies them. No lock protects a word, so that an invalidation can
- * run inside malloc, free or a signal handler: what a lock and a sequence per leaf would tell (has anything been taken away
- * since resolve began?) is told per page by PAGE_DIRTY.
+ * One byte per page, eight of them in a word, changed together by compare-and-swap. The functions here are
+ * pure: a word and a mask of bytes in, the new word out; pagetable.h applies them. No lock protects a word,
+ * so that an invalidation can run inside malloc, free or a signal handler: what a lock and a sequence per
+ * leaf would tell (has anything been taken away since resolve began?) is told per page by PAGE_DIRTY.
  *
  *            raise                 map
  *   INVALID -------> FAULTING --------------> VALID_RO, VALID_RW
@@ -62,7 +62,10 @@ static inline uint64_t page_mask(unsigned first, unsigned last)
 	return (~0ull >> (56 - 8 * (last - first))) << (8 * first);
 }
 
-/* 0x01 in the byte of each page of the mask that is valid, valid for writing, faulting, faulting and not dirty. */
+/*
+ * 0x01 in the byte of each page of the mask that is valid, valid for writing, faulting, faulting and not
+ * dirty.
+ */
 static inline uint64_t page_valid(uint64_t word, uint64_t mask)
 {
 	return word >> 1 & PAGE_EACH(1) & mask;
@@ -91,7 +94,7 @@ static inline uint64_t page_raisable(uint64_t word, uint64_t mask, bool write)
 	return (write ? ~low : ~(low | high)) & PAGE_EACH(1) & mask;
 }
 
-#define PAGE_FILL(ones) ((ones) * 0xffu)
+#define PAGE_FILL(ones) ((ones)*0xffu)
 
 static inline uint64_t page_word_raise(uint64_t word, uint64_t mask, bool write)
 {
@@ -106,7 +109,7 @@ static inline uint64_t page_word_map(uint64_t word, uint64_t mask, bool write, b
 	uint64_t pages = page_faulting_clean(word, mask);
 
 	return (word & ~PAGE_FILL(pages)) |
-		pages * ((write ? PAGE_VALID_RW : PAGE_VALID_RO) | (file ? PAGE_FILE : 0u));
+	       pages * ((write ? PAGE_VALID_RW : PAGE_VALID_RO) | (file ? PAGE_FILE : 0u));
 }
 
 static inline uint64_t page_word_again(uint64_t word, uint64_t mask)

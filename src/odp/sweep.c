@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The sweep: what neither the notifier nor an access has found. Leaf by leaf it asks the kernel what is in memory, drops entries over what is
- * not, renews the ticks of the rest, and frees leaves that are empty.
+ * The sweep: what neither the notifier nor an access has found. Leaf by leaf it asks the kernel what is in
+ * memory, drops entries over what is not, renews the ticks of the rest, and frees leaves that are empty.
  */
-#include <string.h>
-
 #include "mm/residency.h"
 #include "odp/core.h"
 
-/* What a call may spend: looking at a leaf is cheap, asking the kernel about 512 pages takes some ten microseconds. */
-#define BUDGET      1024u
-#define COST_LOOK   1u
-#define COST_QUERY  64u
+/*
+ * What a call may spend: looking at a leaf is cheap, asking the kernel about 512 pages takes some ten
+ * microseconds.
+ */
+#define BUDGET	   1024u
+#define COST_LOOK  1u
+#define COST_QUERY 64u
 
 static bool has_valid(const struct leaf *leaf)
 {
@@ -21,38 +22,12 @@ static bool has_valid(const struct leaf *leaf)
 	return false;
 }
 
-/* Drops the entries of a leaf over pages that are not in memory. */
-static void verify_leaf(struct odp_space *s, struct leaf *leaf, uintptr_t base)
-{
-	unsigned char resident[LEAF_PAGES];
-	uint16_t tick = odp_tick();
-	uint64_t before[LEAF_GROUPS];
-
-	/* Pages that become valid after this look were populated after it: they are not judged by an older answer. */
-	for (unsigned g = 0; g < LEAF_GROUPS; g++)
-		before[g] = page_valid(atomic_load(&leaf->word[g]), ~0ull);
-	if (residency_query((void *)base, LEAF_PAGES, resident) < 0)
-		return;
-	for (unsigned g = 0; g < LEAF_GROUPS; g++) {
-		uint64_t gone = 0;
-
-		for (unsigned i = 0; i < GROUP_PAGES; i++)
-			if (before[g] >> (8 * i) & 1 && !resident[g * GROUP_PAGES + i])
-				gone |= 0xffull << (8 * i);
-		for (unsigned i = 0; gone && i < GROUP_PAGES; i++)
-			if (gone >> (8 * i) & 1)
-				odp_space_invalidate(s, base + (g * GROUP_PAGES + i) * ODP_PAGE, ODP_PAGE, ODP_SWEEP);
-		if (before[g])
-			atomic_store_explicit(&leaf->tick[g], tick, memory_order_relaxed);
-	}
-}
-
 static unsigned sweep_leaf(struct odp_space *s, struct leaf *leaf, uintptr_t base)
 {
 	unsigned cost = COST_LOOK;
 
 	if (has_valid(leaf)) {
-		verify_leaf(s, leaf, base);
+		odp_verify(s, leaf, base, 0, LEAF_GROUPS - 1);
 		cost = COST_QUERY;
 	}
 	if (!has_valid(leaf)) {
@@ -68,7 +43,7 @@ static unsigned sweep_leaf(struct odp_space *s, struct leaf *leaf, uintptr_t bas
 static void fold_regions(struct odp_space *s)
 {
 	fault_lock(&s->faults);
-	list_for_each(pos, &s->regions)
+	list_for_each (pos, &s->regions)
 		odp_region_fold(container_of(pos, struct odp_region, node));
 	fault_unlock(&s->faults);
 }

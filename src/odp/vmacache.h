@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The last few mappings that faults asked the kernel for. Any change of mappings that the notifier reports makes all
- * of them unknown; a change that it misses leaves an old answer here, which is found out by the populate that
- * fails (the fault then asks the kernel again), so nothing but the choice of who resolves a fault depends on it.
+ * The last few mappings that faults asked the kernel for. Any change of mappings that the notifier reports
+ * makes all of them unknown; a change that it misses leaves an old answer here, which is found out by the
+ * populate that fails (the fault then asks the kernel again), so nothing but the choice of who resolves a
+ * fault depends on it.
  *
  * Threads: serialised by the caller.
  */
@@ -18,7 +19,7 @@
 
 struct vmacache {
 	struct vma vma[VMACACHE_ENTRIES]; /* empty: start == end */
-	uint32_t changes; /* the count of changes that all entries belong to */
+	uint32_t changes;		  /* the count of changes that all entries belong to */
 	uint32_t hand;
 };
 

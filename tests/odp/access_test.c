@@ -155,7 +155,8 @@ static void munmap_makes_pages_invalid_and_new_memory_is_seen(void **state)
 	assert_counter(r.odp, page_invalidations_handled, 2);
 	assert_counter(r.odp, page_invalidations, 4);
 	assert_int_equal(copy_out(&r, p, got, 4), -EFAULT);
-	assert_ptr_equal(mmap(p, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), p);
+	assert_ptr_equal(
+		mmap(p, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), p);
 	memcpy(p, "new", 4);
 	assert_int_equal(copy_out(&r, p, got, 4), 0);
 	assert_string_equal(got, "new");
@@ -323,8 +324,8 @@ static int by_system_call(struct odp_region *r, char *at, char *buf, bool in)
 
 	witness_init(&it);
 	do {
-		err = in ? odp_copy_in(r, SAFECOPY_PROCESS_VM, (uintptr_t)at, buf, 8, &it.w) :
-			   odp_copy_out(r, SAFECOPY_PROCESS_VM, (uintptr_t)at, buf, 8, &it.w);
+		err = in ? odp_copy_in(r, SAFECOPY_PROCESS_VM, (uintptr_t)at, buf, 8, &it.w)
+			 : odp_copy_out(r, SAFECOPY_PROCESS_VM, (uintptr_t)at, buf, 8, &it.w);
 	} while (err == -EINPROGRESS && (witness_wait(&it), true));
 	return err;
 }
@@ -350,6 +351,23 @@ static void the_path_by_system_call_does_the_same(void **state)
 	assert_int_equal(odp_copy_out(&r, SAFECOPY_FIXUP, 0, got, 0, &it.w), 0);
 	odp_region_fini(&r);
 	munmap(p + PAGE, 3 * PAGE);
+}
+
+static void a_region_that_is_not_writable_refuses_writes(void **state)
+{
+	char *p = fresh(PAGE, PROT_READ | PROT_WRITE), got[4];
+	struct odp_region r, other;
+
+	region_open(&r, p, PAGE, false);
+	region_open(&other, p, PAGE, true);
+	assert_int_equal(copy_in(&r, p, "no", 3), -EACCES);
+	assert_int_equal(copy_in(&other, p, "yes", 4), 0);
+	assert_int_equal(copy_in(&r, p, "no", 3), -EACCES);
+	assert_int_equal(copy_out(&r, p, got, 4), 0);
+	assert_string_equal(got, "yes");
+	odp_region_fini(&r);
+	odp_region_fini(&other);
+	munmap(p, PAGE);
 }
 
 static void an_ended_region_refuses(void **state)
@@ -425,6 +443,7 @@ int main(void)
 		TEST(reading_untouched_memory_allocates_nothing),
 		TEST(atomics_work_on_cold_pages),
 		TEST(the_path_by_system_call_does_the_same),
+		TEST(a_region_that_is_not_writable_refuses_writes),
 		TEST(an_ended_region_refuses),
 		TEST(a_terabyte_costs_only_what_is_touched),
 		TEST(a_dense_gigabyte_costs_less_than_two_bytes_a_page),

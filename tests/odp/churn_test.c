@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What users of on-demand paging ran into: progress and no false errors while memory moves, large and odd mappings. */
+/*
+ * What users of on-demand paging ran into: progress and no false errors while memory moves, large and odd
+ * mappings.
+ */
 #include "fixture.h"
 
 #include "mm/residency.h"
@@ -46,7 +49,8 @@ static void protect_and_allow(struct churn *c)
 /* In place and without a gap: at no moment is there a hole. */
 static void replace(struct churn *c)
 {
-	if (mmap(c->at, c->len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != c->at)
+	if (mmap(c->at, c->len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+		c->at)
 		abort();
 }
 
@@ -149,8 +153,9 @@ static void memory_freed_and_allocated_again_is_the_new_memory(void **state)
 
 		snprintf(text, sizeof(text), "%03d", i);
 		munmap(p, 4 * PAGE);
-		assert_ptr_equal(mmap(p, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
-			-1, 0), p);
+		assert_ptr_equal(mmap(p, 4 * PAGE, PROT_READ | PROT_WRITE,
+					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+			p);
 		memcpy(p + PAGE, text, 4);
 		assert_int_equal(copy_out(&r, p + PAGE, got, 4), 0);
 		assert_string_equal(got, text);
@@ -219,7 +224,8 @@ static void reserve_huge_pages(long more)
 
 static void *map_huge(void)
 {
-	return mmap(NULL, LEAF_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	return mmap(
+		NULL, LEAF_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 }
 
 static void huge_pages_of_hugetlbfs_are_paged(void **state)

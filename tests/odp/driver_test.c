@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Faults that go to driver threads. There is one thread, and a waiter whose ready() holds it up: so everything behind it stays in the
- * line for as long as a test wants, whatever the machine does.
+ * Faults that go to driver threads. There is one thread, and a waiter whose ready() holds it up: so
+ * everything behind it stays in the line for as long as a test wants, whatever the machine does.
  */
 #include "fixture.h"
 
@@ -43,7 +43,8 @@ static void hold_the_driver(void)
 {
 	memset(&plug.w, 0, sizeof(plug.w));
 	plug.w.ready = plug_ready;
-	assert_int_equal(odp_copy_in(&region, SAFECOPY_FIXUP, (uintptr_t)mapped + (FILE_PAGES - 1) * PAGE, "p", 1, &plug.w),
+	assert_int_equal(odp_copy_in(&region, SAFECOPY_FIXUP, (uintptr_t)mapped + (FILE_PAGES - 1) * PAGE,
+				 "p", 1, &plug.w),
 		-EINPROGRESS);
 	sem_wait(&plug.in);
 }
@@ -99,7 +100,9 @@ static void many_waiters_for_a_page_are_one_fault_and_resume_in_order(void **sta
 	assert_counter(region.odp, faults_major, 2);
 	assert_counter(region.odp, page_faults_handled, 2);
 	for (unsigned i = 0; i < 64; i++)
-		assert_int_equal(odp_copy_in(&region, SAFECOPY_FIXUP, (uintptr_t)mapped + 3 * PAGE, "y", 1, &it[i].w), 0);
+		assert_int_equal(
+			odp_copy_in(&region, SAFECOPY_FIXUP, (uintptr_t)mapped + 3 * PAGE, "y", 1, &it[i].w),
+			0);
 	assert_counter(region.odp, page_faults, 2);
 	/* Every step of a fault that waited is timed: the plug's has not been retried. */
 	assert_int_equal(value(&fx.steps[1][UNPIN_STEP_QUEUE].count), 2);
@@ -202,7 +205,8 @@ static void an_error_reaches_every_waiter_and_the_access_that_is_made_again(void
 	assert_int_equal(start(&region, 3, &a), -EINPROGRESS);
 	assert_int_equal(start(&region, 3, &b), -EINPROGRESS);
 	witness_init(&c);
-	assert_int_equal(odp_copy_out(&region, SAFECOPY_FIXUP, (uintptr_t)mapped + 3 * PAGE, &byte, 1, &c.w), -EINPROGRESS);
+	assert_int_equal(odp_copy_out(&region, SAFECOPY_FIXUP, (uintptr_t)mapped + 3 * PAGE, &byte, 1, &c.w),
+		-EINPROGRESS);
 	assert_int_equal(mprotect(mapped + 3 * PAGE, PAGE, PROT_READ), 0);
 	let_the_driver_go();
 	assert_int_equal(witness_wait(&a), -EACCES);
@@ -210,7 +214,8 @@ static void an_error_reaches_every_waiter_and_the_access_that_is_made_again(void
 	/* It may be read. */
 	assert_int_equal(witness_wait(&c), 0);
 	assert_counter(region.odp, faults_failed, 1);
-	assert_int_equal(odp_copy_in(&region, SAFECOPY_FIXUP, (uintptr_t)mapped + 3 * PAGE, "y", 1, &a.w), -EACCES);
+	assert_int_equal(
+		odp_copy_in(&region, SAFECOPY_FIXUP, (uintptr_t)mapped + 3 * PAGE, "y", 1, &a.w), -EACCES);
 	assert_int_equal(odp_cancel(&b.w), 0);
 	mprotect(mapped, FILE_PAGES * PAGE, PROT_READ | PROT_WRITE);
 	/* Once told, and once given up, the waiters begin anew. */
@@ -275,12 +280,13 @@ static void verified_entries_are_not_asked_about_again(void **state)
 	atomic_store(&leaf->tick[leaf_page((uintptr_t)mapped) / GROUP_PAGES], (uint16_t)(odp_tick() - 10));
 	tick = odp_tick();
 	assert_int_equal(copy_in(&region, mapped, "r", 1), 0);
-	assert_true((uint16_t)(atomic_load(&leaf->tick[leaf_page((uintptr_t)mapped) / GROUP_PAGES]) - tick) < 10);
+	assert_true(
+		(uint16_t)(atomic_load(&leaf->tick[leaf_page((uintptr_t)mapped) / GROUP_PAGES]) - tick) < 10);
 	assert_counter(region.odp, page_faults, 1);
 	assert_counter(region.odp, page_invalidations, 0);
 }
 
-/* --- the threads --------------------------------------------------------------------------------------------------- */
+/* ---- the threads ---- */
 
 static void signal_mask_of(const char *task, char *name, size_t size, unsigned long *blocked)
 {

@@ -23,7 +23,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-#define AT(page) (0x7f0000000000ul + (page) * PAGE)
+#define AT(page) (0x7f0000000000ul + (page)*PAGE)
 
 static void waits(struct witness *it, struct fault *f, struct odp_region *r, uintptr_t addr, bool write)
 {

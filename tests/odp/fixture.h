@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What the tests of the paging room share: an open space with its counters, regions, waiters that remember, the notifier. */
+/*
+ * What the tests of the paging room share: an open space with its counters, regions, waiters that remember,
+ * the notifier.
+ */
 #ifndef UNPIN_TESTS_ODP_FIXTURE_H
 #define UNPIN_TESTS_ODP_FIXTURE_H
 
@@ -100,7 +103,7 @@ static inline void region_open(struct odp_region *r, void *addr, size_t len, boo
 /* A waiter that remembers what it was told. */
 struct witness {
 	struct odp_waiter w;
-	_Atomic int told;   /* how often */
+	_Atomic int told; /* how often */
 	int result;
 	_Atomic unsigned *turn; /* counts tellings over all witnesses, if set */
 	unsigned order;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Fork: the parent's writes are the parent's, the child's are the child's, and the child can page for itself. */
+/*
+ * Fork: the parent's writes are the parent's, the child's are the child's, and the child can page for itself.
+ */
 #include "fixture.h"
 
 #include <sys/wait.h>

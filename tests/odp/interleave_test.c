@@ -2,12 +2,14 @@
 /*
  * The protocol of fault, invalidation and access for one page, in every order of its steps.
  *
- * The real functions on a real leaf, one atomic step at a time, by two faulters, two invalidators and a fork, over a world of one page that is present
- * or not and shared with a child or not. All interleavings are walked (states that have been seen are not walked again).
+ * The real functions on a real leaf, one atomic step at a time, by two faulters, two invalidators and a fork,
+ * over a world of one page that is present or not and shared with a child or not. All interleavings are
+ * walked (states that have been seen are not walked again).
  *
- * Safety: when everybody has finished, a valid page is present, a read-write one is not shared, and nothing is left faulting.
- * Progress: every faulter finishes within its rounds. And the walk is able to fail: with invalidators that report before
- * they take the page away, or a map that ignores what was dropped meanwhile, it finds the stale entry.
+ * Safety: when everybody has finished, a valid page is present, a read-write one is not shared, and nothing
+ * is left faulting. Progress: every faulter finishes within its rounds. And the walk is able to fail: with
+ * invalidators that report before they take the page away, or a map that ignores what was dropped meanwhile,
+ * it finds the stale entry.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +23,10 @@
 #include "odp/pagetable.h"
 #include "odp/space.h"
 
-/* Where a faulter is. Waiting: another one owns the fault; it begins again when that is over, as a resumed waiter does. */
+/*
+ * Where a faulter is. Waiting: another one owns the fault; it begins again when that is over, as a resumed
+ * waiter does.
+ */
 enum { F_START, F_POPULATE, F_SETTLE, F_AGAIN, F_GIVE_UP, F_DONE };
 enum { I_TAKE, I_REPORT, I_DONE };
 
@@ -52,7 +57,10 @@ static uint64_t hash_of(const struct world *w)
 	return h ? h : 1;
 }
 
-/* True the first time. Two states with one 64-bit hash would be one: with some ten thousand states that does not happen. */
+/*
+ * True the first time. Two states with one 64-bit hash would be one: with some ten thousand states that does
+ * not happen.
+ */
 static bool first_visit(const struct world *w)
 {
 	uint64_t h = hash_of(w);

@@ -27,7 +27,13 @@ static int teardown(void **state)
 
 /* Addresses that share nothing, a node, and the ends of the table. */
 static const uintptr_t places[] = {
-	0, LEAF_BYTES, 1ul << NODE_SHIFT, (1ul << NODE_SHIFT) - LEAF_BYTES, 1ul << SPAN_SHIFT, 0x7f0000000000, TABLE_LIMIT - LEAF_BYTES,
+	0,
+	LEAF_BYTES,
+	1ul << NODE_SHIFT,
+	(1ul << NODE_SHIFT) - LEAF_BYTES,
+	1ul << SPAN_SHIFT,
+	0x7f0000000000,
+	TABLE_LIMIT - LEAF_BYTES,
 };
 #define PLACES (sizeof(places) / sizeof(places[0]))
 
@@ -146,7 +152,8 @@ static void settling_maps_what_is_clean_and_lets_go_of_the_rest(void **state)
 	assert_true(leaf_settle(leaf, 4, 35, 20, true, true, 7, 9, 6, &handled));
 	assert_int_equal(handled, 4);
 	for (unsigned i = 4; i < 36; i++)
-		assert_int_equal(leaf_state(leaf, i), i == 8 || i == 9 || i >= 24 ? PAGE_INVALID : PAGE_VALID_RW);
+		assert_int_equal(
+			leaf_state(leaf, i), i == 8 || i == 9 || i >= 24 ? PAGE_INVALID : PAGE_VALID_RW);
 	assert_int_equal(leaf->owner[1], 9);
 	assert_int_equal(leaf->owner[3], 0);
 	assert_int_equal(leaf->tick[1], 7);

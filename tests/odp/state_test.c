@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* The page states: what the functions on words do, byte by byte, and that they never leave the table of legal moves. */
+/*
+ * The page states: what the functions on words do, byte by byte, and that they never leave the table of legal
+ * moves.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,8 +14,13 @@
 
 /* Every byte that occurs. */
 static const uint8_t bytes[] = {
-	PAGE_INVALID, PAGE_FAULTING, PAGE_FAULTING | PAGE_DIRTY, PAGE_VALID_RO, PAGE_VALID_RW,
-	PAGE_VALID_RO | PAGE_FILE, PAGE_VALID_RW | PAGE_FILE,
+	PAGE_INVALID,
+	PAGE_FAULTING,
+	PAGE_FAULTING | PAGE_DIRTY,
+	PAGE_VALID_RO,
+	PAGE_VALID_RW,
+	PAGE_VALID_RO | PAGE_FILE,
+	PAGE_VALID_RW | PAGE_FILE,
 };
 #define BYTES (sizeof(bytes) / sizeof(bytes[0]))
 
@@ -24,7 +32,8 @@ static uint8_t byte_of(uint64_t word, unsigned i)
 /* What a function makes of a byte at place i, with all others of another kind; they must stay. */
 static uint8_t through(uint64_t (*f)(uint64_t, uint64_t), uint8_t from, uint8_t others, unsigned i)
 {
-	uint64_t mask = page_mask(i, i), word = (PAGE_EACH((uint64_t)others) & ~mask) | (uint64_t)from << (8 * i);
+	uint64_t mask = page_mask(i, i),
+		 word = (PAGE_EACH((uint64_t)others) & ~mask) | (uint64_t)from << (8 * i);
 	uint64_t to = f(word, mask);
 
 	assert_true((to & ~mask) == (word & ~mask));
@@ -73,7 +82,8 @@ static void each_change_does_what_its_row_says_to_its_byte_alone(void **state)
 		for (size_t b = 0; b < BYTES; b++)
 			for (size_t other = 0; other < BYTES; other++)
 				for (unsigned i = 0; i < 8; i++)
-					assert_int_equal(through(rows[r].f, bytes[b], bytes[other], i), rows[r].to[b]);
+					assert_int_equal(
+						through(rows[r].f, bytes[b], bytes[other], i), rows[r].to[b]);
 }
 
 static void every_change_is_legal(void **state)

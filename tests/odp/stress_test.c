@@ -2,12 +2,13 @@
 /*
  * Everything at once over one space, against a model of what every byte must be.
  *
- * The arena is cut into cells of a few pages, anonymous and of a file in turn, so that neighbours share words and leaves of the device page
- * table and faults are resolved on the spot and by driver threads. A worker locks a cell and does something to it: device
- * writes, reads and atomics, CPU writes, munmap and mmap, MADV_DONTNEED, mprotect, mremap away and back, with and without the
- * notifier knowing; the cell's model is kept in step and compared. Meanwhile, without any lock, others read every cell
- * through the device (any outcome but a hang, a signal or an unknown error is right), register and deregister overlapping regions with
- * operations parked on them, cancel, drop entries at random, downgrade them as fork does, and sweep.
+ * The arena is cut into cells of a few pages, anonymous and of a file in turn, so that neighbours share words
+ * and leaves of the device page table and faults are resolved on the spot and by driver threads. A worker
+ * locks a cell and does something to it: device writes, reads and atomics, CPU writes, munmap and mmap,
+ * MADV_DONTNEED, mprotect, mremap away and back, with and without the notifier knowing; the cell's model is
+ * kept in step and compared. Meanwhile, without any lock, others read every cell through the device (any
+ * outcome but a hang, a signal or an unknown error is right), register and deregister overlapping regions
+ * with operations parked on them, cancel, drop entries at random, downgrade them as fork does, and sweep.
  *
  * odp_stress_test [SEED [OPERATIONS]] repeats a run's decisions (not the scheduling).
  */
@@ -15,12 +16,12 @@
 
 #include <inttypes.h>
 
-#define CELLS      96u
+#define CELLS	   96u
 #define CELL_PAGES 3u
-#define CELL       (CELL_PAGES * PAGE)
-#define ARENA      (CELLS * CELL)
-#define WORKERS    3u
-#define REGIONS    3u
+#define CELL	   (CELL_PAGES * PAGE)
+#define ARENA	   (CELLS * CELL)
+#define WORKERS	   3u
+#define REGIONS	   3u
 
 static uint64_t seed;
 static unsigned operations = 30000;
@@ -61,15 +62,15 @@ static unsigned below(struct dice *d, unsigned n)
 }
 
 #define REQUIRE(what)                                                                                        \
-	do {                                                                                                     \
-		if (!(what)) {                                                                                       \
-			fprintf(stderr, "%s:%d: %s does not hold (seed %" PRIu64 ", %u operations)\n", __FILE__, __LINE__, #what, \
-				seed, operations);                                                                           \
-			abort();                                                                                         \
-		}                                                                                                    \
+	do {                                                                                                 \
+		if (!(what)) {                                                                               \
+			fprintf(stderr, "%s:%d: %s does not hold (seed %" PRIu64 ", %u operations)\n",       \
+				__FILE__, __LINE__, #what, seed, operations);                                \
+			abort();                                                                             \
+		}                                                                                            \
 	} while (0)
 
-/* --- what is done to a locked cell --------------------------------------------------------------------------------- */
+/* ---- what is done to a locked cell ---- */
 
 static struct odp_region *any_region(struct dice *d)
 {
@@ -116,7 +117,8 @@ static void device_adds(struct cell *c, struct dice *d)
 	int err;
 
 	witness_init(&it);
-	while ((err = odp_fetch_add(any_region(d), SAFECOPY_FIXUP, (uintptr_t)c->at + at, add, &orig, &it.w)) == -EINPROGRESS)
+	while ((err = odp_fetch_add(any_region(d), SAFECOPY_FIXUP, (uintptr_t)c->at + at, add, &orig,
+			&it.w)) == -EINPROGRESS)
 		witness_wait(&it);
 	REQUIRE(!err);
 	memcpy(&model, c->model + at, 8);
@@ -144,9 +146,10 @@ static void cpu_reads(struct cell *c, struct dice *d)
 
 static void map_again(struct cell *c, bool quietly)
 {
-	int flags = MAP_FIXED | (c->of_file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS), fd = c->of_file ? file : -1;
-	void *p = quietly ? raw_mmap(c->at, CELL, PROT_READ | PROT_WRITE, flags, fd, c->offset) :
-			    mmap(c->at, CELL, PROT_READ | PROT_WRITE, flags, fd, c->offset);
+	int flags = MAP_FIXED | (c->of_file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS),
+	    fd = c->of_file ? file : -1;
+	void *p = quietly ? raw_mmap(c->at, CELL, PROT_READ | PROT_WRITE, flags, fd, c->offset)
+			  : mmap(c->at, CELL, PROT_READ | PROT_WRITE, flags, fd, c->offset);
 
 	REQUIRE(p == c->at);
 	if (!c->of_file)
@@ -209,8 +212,21 @@ static void moved_away_and_back(struct cell *c, struct dice *d)
 }
 
 static void (*const act[])(struct cell *, struct dice *) = {
-	device_writes, device_writes, device_writes, device_reads, device_reads, device_reads, device_adds, cpu_writes,
-	cpu_reads, replaced, unmapped_and_mapped, discarded, discarded, protected, moved_away_and_back,
+	device_writes,
+	device_writes,
+	device_writes,
+	device_reads,
+	device_reads,
+	device_reads,
+	device_adds,
+	cpu_writes,
+	cpu_reads,
+	replaced,
+	unmapped_and_mapped,
+	discarded,
+	discarded,
+	protected,
+	moved_away_and_back,
 };
 
 static void *worker(void *arg)
@@ -227,14 +243,17 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-/* --- the noise ----------------------------------------------------------------------------------------------------- */
+/* ---- the noise ---- */
 
 static bool known(int err)
 {
 	return !err || err == -EFAULT || err == -EACCES || err == -ECANCELED;
 }
 
-/* Reads here and there, several at a time on as many waiters, over a region of its own that comes and goes; some are given up. */
+/*
+ * Reads here and there, several at a time on as many waiters, over a region of its own that comes and goes;
+ * some are given up.
+ */
 static void *reader(void *arg)
 {
 	struct dice d = { seed * 2000 + (uintptr_t)arg };
@@ -251,7 +270,8 @@ static void *reader(void *arg)
 				unsigned n = 1 + below(&d, CELL);
 
 				witness_init(&it[i]);
-				err[i] = odp_copy_out(&r, SAFECOPY_FIXUP, r.addr + below(&d, (unsigned)(r.len - n)), buf, n, &it[i].w);
+				err[i] = odp_copy_out(&r, SAFECOPY_FIXUP,
+					r.addr + below(&d, (unsigned)(r.len - n)), buf, n, &it[i].w);
 				REQUIRE(known(err[i]) || err[i] == -EINPROGRESS);
 			}
 			if (round == 0 && below(&d, 2))
@@ -286,7 +306,8 @@ static void *meddler(void *arg)
 			odp_space_sweep(fx.space, clock_ns());
 			break;
 		default:
-			odp_space_invalidate(fx.space, (uintptr_t)arena + at, (1 + below(&d, 16)) * PAGE, ODP_NOTIFIER);
+			odp_space_invalidate(
+				fx.space, (uintptr_t)arena + at, (1 + below(&d, 16)) * PAGE, ODP_NOTIFIER);
 		}
 		if (below(&d, 2))
 			usleep(below(&d, 100));
@@ -294,7 +315,7 @@ static void *meddler(void *arg)
 	return NULL;
 }
 
-/* --- the run ------------------------------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static void build_arena(void)
 {
@@ -306,7 +327,8 @@ static void build_arena(void)
 	REQUIRE(!ftruncate(file, ARENA));
 	/* In the middle of a leaf boundary, to have two of them. */
 	arena = fresh(ARENA + 2 * LEAF_BYTES, PROT_NONE);
-	arena = (char *)(((uintptr_t)arena + LEAF_BYTES - 1) & ~(LEAF_BYTES - 1)) + LEAF_BYTES - CELLS / 2 * CELL;
+	arena = (char *)(((uintptr_t)arena + LEAF_BYTES - 1) & ~(LEAF_BYTES - 1)) + LEAF_BYTES -
+		CELLS / 2 * CELL;
 	aside = fresh(ARENA, PROT_NONE);
 	for (unsigned i = 0; i < CELLS; i++) {
 		struct cell *c = &cell[i];
@@ -359,10 +381,11 @@ static void every_byte_is_what_it_must_be_whatever_happens_at_once(void **state)
 	assert_true(value(&fx.totals.page_invalidations_handled) > 0);
 	assert_true(value(&fx.totals.page_faults_handled) <= value(&fx.totals.page_faults));
 	assert_true(value(&fx.totals.page_invalidations_handled) <= value(&fx.totals.page_invalidations));
-	print_message("seed %" PRIu64 ": %" PRIu64 " faults, %" PRIu64 " major, %" PRIu64 " coalesced, %" PRIu64 " stale, %" PRIu64
-		" retried, %" PRIu64 " invalidated\n", seed, value(&fx.totals.page_faults), value(&fx.totals.faults_major),
-		value(&fx.totals.faults_coalesced), value(&fx.totals.faults_stale), value(&fx.totals.faults_retried),
-		value(&fx.totals.page_invalidations_handled));
+	print_message("seed %" PRIu64 ": %" PRIu64 " faults, %" PRIu64 " major, %" PRIu64
+		      " coalesced, %" PRIu64 " stale, %" PRIu64 " retried, %" PRIu64 " invalidated\n",
+		seed, value(&fx.totals.page_faults), value(&fx.totals.faults_major),
+		value(&fx.totals.faults_coalesced), value(&fx.totals.faults_stale),
+		value(&fx.totals.faults_retried), value(&fx.totals.page_invalidations_handled));
 	for (unsigned i = 0; i < REGIONS; i++)
 		odp_region_fini(&region[i]);
 	while (odp_space_sweep(fx.space, clock_ns()))
@@ -376,8 +399,8 @@ static void every_byte_is_what_it_must_be_whatever_happens_at_once(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(every_byte_is_what_it_must_be_whatever_happens_at_once, fixture_setup,
-			fixture_teardown),
+		cmocka_unit_test_setup_teardown(every_byte_is_what_it_must_be_whatever_happens_at_once,
+			fixture_setup, fixture_teardown),
 	};
 
 	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : clock_ns() % 1000000;
