@@ -17,10 +17,10 @@
 
 #include "base/clock.h"
 
-/* --- the host's identity ---------------------------------------------------------------------------------------------- */
+/* --- the host's identity -------------------------------------------------------------------------- */
 
 static const char *const identities[] = {
-	"/etc/machine-id",                  /* survives a restart; may be missing or empty in a container */
+	"/etc/machine-id",		   /* survives a restart; may be missing or empty in a container */
 	"/proc/sys/kernel/random/boot_id", /* the kernel's, so all containers of a host share it */
 };
 
@@ -58,12 +58,14 @@ __be64 nic_gid_eui64(const char *name)
 		n = read_identity(identities[i], id, sizeof(id));
 	h = hash(h, id, n);
 	h = hash(h, name, strlen(name));
-	/* Of the first byte, bit 1 says that nobody assigned the number and bit 0 that it names one device. */
+	/*
+	 * Of the first byte, bit 1 says that nobody assigned the number and bit 0 that it names one device.
+	 */
 	h = (h | 0x0200000000000000ull) & ~0x0100000000000000ull;
 	return htobe64(h);
 }
 
-/* --- the table -------------------------------------------------------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------------------------------ */
 
 struct row {
 	bool used;
@@ -75,7 +77,7 @@ struct row {
 static struct {
 	pthread_mutex_t lock;
 	_Atomic pid_t pid; /* whose table it is; 0: nobody's yet */
-	uint64_t read_ns; /* 0: never */
+	uint64_t read_ns;  /* 0: never */
 	struct row row[NIC_GID_TABLE_LEN];
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -132,7 +134,10 @@ static void link_local(struct found *f)
 	f->gid.global.interface_id = nic_gid_eui64("");
 }
 
-/* The namespace's addresses in their order, at least one. getifaddrs is made of calls that can be cancelled: not here. */
+/*
+ * The namespace's addresses in their order, at least one. getifaddrs is made of calls that can be cancelled:
+ * not here.
+ */
 static size_t find_addresses(struct found *f)
 {
 	struct ifaddrs *list = NULL;
@@ -158,7 +163,8 @@ static struct row *row_of(const struct found *f)
 	for (unsigned i = 0; i < NIC_GID_TABLE_LEN; i++) {
 		struct row *r = &table.row[i];
 
-		if (r->used && r->ifindex == f->ifindex && !memcmp(r->gid.raw, f->gid.raw, sizeof(r->gid.raw)))
+		if (r->used && r->ifindex == f->ifindex &&
+			!memcmp(r->gid.raw, f->gid.raw, sizeof(r->gid.raw)))
 			return r;
 	}
 	return NULL;
@@ -190,7 +196,7 @@ static void merge(const struct found *f, size_t n)
 		r = free_row();
 		if (!r)
 			return; /* more addresses than rows: the last ones have none */
-		*r = (struct row) { .used = true, .gid = f[i].gid, .ifindex = f[i].ifindex };
+		*r = (struct row){ .used = true, .gid = f[i].gid, .ifindex = f[i].ifindex };
 	}
 }
 
@@ -207,7 +213,10 @@ static void refresh(void)
 
 #define PID_CHANGING ((pid_t)-1)
 
-/* A child that was forked while the table was locked would wait for ever: it starts with a fresh lock and an empty table. */
+/*
+ * A child that was forked while the table was locked would wait for ever: it starts with a fresh lock and an
+ * empty table.
+ */
 static void start_over(pid_t old, pid_t pid)
 {
 	if (!atomic_compare_exchange_strong(&table.pid, &old, PID_CHANGING))

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* The open device: the context with its operation tables, and its asynchronous events (ibv_get_async_event(3)). */
+/*
+ * The open device: the context with its operation tables, and its asynchronous events
+ * (ibv_get_async_event(3)).
+ */
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -9,7 +12,7 @@
 #include "verbs/object.h"
 #include "verbs/real.h"
 
-/* --- operations of the tables that are not offered ------------------------------------------------------------------ */
+/* --- operations of the tables that are not offered ------------------------------------------------ */
 
 static struct ibv_mw *no_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
@@ -37,11 +40,12 @@ static int no_close_xrcd(struct ibv_xrcd *xrcd)
 	return EOPNOTSUPP;
 }
 
-/* --- the tables ------------------------------------------------------------------------------------------------------ */
+/* --- the tables ----------------------------------------------------------------------------------- */
 
 /*
- * What the inline functions of verbs.h call through the context. They check every pointer of verbs_context but
- * close_xrcd, so what is not offered stays NULL there and they answer EOPNOTSUPP; they check nothing of ops.
+ * What the inline functions of verbs.h call through the context. They check every pointer of verbs_context
+ * but close_xrcd, so what is not offered stays NULL there and they answer EOPNOTSUPP; they check nothing of
+ * ops.
  */
 static void fill_tables(struct verbs_context *v)
 {
@@ -52,7 +56,7 @@ static void fill_tables(struct verbs_context *v)
 	v->create_qp_ex = qp_create_ex;
 	v->close_xrcd = no_close_xrcd;
 
-	v->context.ops = (struct ibv_context_ops) {
+	v->context.ops = (struct ibv_context_ops){
 		._compat_query_device = ibv_query_device,
 		._compat_query_port = ibv_query_port,
 		.alloc_mw = no_alloc_mw,
@@ -129,7 +133,7 @@ int context_close(struct ibv_context *context)
 	return 0;
 }
 
-/* --- asynchronous events ---------------------------------------------------------------------------------------------- */
+/* --- asynchronous events -------------------------------------------------------------------------- */
 
 /* What an event is about, by type; IBTA 11.6.3. A type not listed is about the port or the device. */
 enum about { ABOUT_PORT, ABOUT_CQ, ABOUT_QP, ABOUT_SRQ, ABOUT_WQ };

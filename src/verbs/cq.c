@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Completion queues and channels (ibv_create_cq(3), ibv_create_comp_channel(3), ibv_get_cq_event(3), ibv_poll_cq(3),
- * ibv_req_notify_cq(3)).
+ * Completion queues and channels (ibv_create_cq(3), ibv_create_comp_channel(3), ibv_get_cq_event(3),
+ * ibv_poll_cq(3), ibv_req_notify_cq(3)).
  */
 #include <stdlib.h>
 
 #include "verbs/object.h"
 #include "verbs/real.h"
 
-/* --- channels --------------------------------------------------------------------------------------------------------- */
+/* --- channels ------------------------------------------------------------------------------------- */
 
 UNPIN_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
@@ -80,7 +80,7 @@ UNPIN_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 	nic_cq_ack_events(to_cq(cq)->nic, nevents);
 }
 
-/* --- queues ----------------------------------------------------------------------------------------------------------- */
+/* --- queues --------------------------------------------------------------------------------------- */
 
 UNPIN_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 	struct ibv_comp_channel *channel, int comp_vector)
@@ -89,7 +89,8 @@ UNPIN_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, 
 	int ret;
 
 	if (!context_is_ours(context))
-		return PASS(ibv_create_cq, NO_POINTER(ENODEV), context, cqe, cq_context, channel, comp_vector);
+		return PASS(
+			ibv_create_cq, NO_POINTER(ENODEV), context, cqe, cq_context, channel, comp_vector);
 	if (comp_vector < 0 || comp_vector >= context->num_comp_vectors)
 		return NO_POINTER(EINVAL);
 	if (channel && channel->context != context)
@@ -103,8 +104,8 @@ UNPIN_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, 
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
 	/* From here on an event may name the object. */
-	ret = nic_cq_create(to_context(context)->nic, cqe, channel ? to_channel(channel)->nic : NULL, &cq->ibv, &cq->nic,
-		&cq->ibv.cqe);
+	ret = nic_cq_create(to_context(context)->nic, cqe, channel ? to_channel(channel)->nic : NULL,
+		&cq->ibv, &cq->nic, &cq->ibv.cqe);
 	if (ret) {
 		free(cq);
 		return NO_POINTER(-ret);

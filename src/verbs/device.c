@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* The device list, and the calls on a device that is not open (ibv_get_device_list(3), ibv_open_device(3)). */
+/*
+ * The device list, and the calls on a device that is not open (ibv_get_device_list(3), ibv_open_device(3)).
+ */
 #include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -39,8 +41,8 @@ static void name_device(void)
 }
 
 /*
- * Lists that are out. The array given to the program is ours, so the real one is kept beside it until it is freed. A list
- * that is not found here came from the real library directly and goes back there.
+ * Lists that are out. The array given to the program is ours, so the real one is kept beside it until it is
+ * freed. A list that is not found here came from the real library directly and goes back there.
  */
 struct list_out {
 	struct list node;
@@ -172,7 +174,10 @@ UNPIN_EXPORT int ibv_close_device(struct ibv_context *context)
 	return context_close(context);
 }
 
-/* A device is imported by the character device behind cmd_fd. Ours has none, so it is never the one that is meant. */
+/*
+ * A device is imported by the character device behind cmd_fd. Ours has none, so it is never the one that is
+ * meant.
+ */
 UNPIN_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
 	return PASS(ibv_import_device, NO_POINTER(EOPNOTSUPP), cmd_fd);
@@ -183,11 +188,12 @@ UNPIN_EXPORT void ibv_register_driver(const char *name, void *init_func)
 {
 }
 
-/* --- fork: our device needs nothing done (ibv_fork_init(3)) --------------------------------------------------------- */
+/* --- fork: our device needs nothing done (ibv_fork_init(3)) --------------------------------------- */
 
 /*
- * Are there real devices? Asking the real library for its list would be wrong here: it calls the public ibv_fork_init, that
- * is us, while the list is locked (RDMAV_FORK_SAFE). So we look where it looks. In doubt it is told.
+ * Are there real devices? Asking the real library for its list would be wrong here: it calls the public
+ * ibv_fork_init, that is us, while the list is locked (RDMAV_FORK_SAFE). So we look where it looks. In doubt
+ * it is told.
  */
 static bool real_devices(void)
 {

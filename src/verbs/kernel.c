@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What other rdma-core libraries ask of libibverbs about the kernel: its structures translated into the public ones
- * (librdmacm), and sysfs files (providers). They concern no device of ours and no object; they are here because the names
- * are public, and do what their callers expect.
+ * What other rdma-core libraries ask of libibverbs about the kernel: its structures translated into the
+ * public ones (librdmacm), and sysfs files (providers). They concern no device of ours and no object; they
+ * are here because the names are public, and do what their callers expect.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -74,10 +74,12 @@ UNPIN_EXPORT void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *dst, struct ib_
 }
 
 /* The fields that both path records have under one name; their orders and widths differ. */
+/* clang-format off */
 #define PATH_FIELDS(X)                                                                                       \
-	X(dlid) X(slid) X(raw_traffic) X(flow_label) X(hop_limit) X(traffic_class) X(reversible) X(numb_path) \
-	X(pkey) X(sl) X(mtu_selector) X(mtu) X(rate_selector) X(rate) X(packet_life_time_selector)            \
-	X(packet_life_time) X(preference)
+	X(dlid) X(slid) X(raw_traffic) X(flow_label) X(hop_limit) X(traffic_class) X(reversible)             \
+	X(numb_path) X(pkey) X(sl) X(mtu_selector) X(mtu) X(rate_selector) X(rate)                           \
+	X(packet_life_time_selector) X(packet_life_time) X(preference)
+/* clang-format on */
 #define COPY_FIELD(name) dst->name = src->name;
 
 UNPIN_EXPORT void ibv_copy_path_rec_from_kern(struct ibv_sa_path_rec *dst, struct ib_user_path_rec *src)
@@ -94,7 +96,7 @@ UNPIN_EXPORT void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *dst, struct
 	PATH_FIELDS(COPY_FIELD)
 }
 
-/* --- sysfs ------------------------------------------------------------------------------------------------------------ */
+/* --- sysfs ---------------------------------------------------------------------------------------- */
 
 static char sysfs_path[IBV_SYSFS_PATH_MAX];
 static pthread_once_t sysfs_once = PTHREAD_ONCE_INIT;
@@ -116,7 +118,10 @@ UNPIN_EXPORT const char *ibv_get_sysfs_path(void)
 	return sysfs_path;
 }
 
-/* Bytes read without the final newline, which is cut and terminated; -1 when it cannot be read or does not fit. */
+/*
+ * Bytes read without the final newline, which is cut and terminated; -1 when it cannot be read or does not
+ * fit.
+ */
 UNPIN_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
 {
 	char path[PATH_MAX];

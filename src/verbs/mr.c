@@ -24,7 +24,10 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 
 	if (!mr)
 		return NO_POINTER(ENOMEM);
-	/* Optional flags are hints (relaxed ordering): a device may ignore them, and this one keeps its order. */
+	/*
+	 * Optional flags are hints (relaxed ordering): a device may ignore them, and this one keeps its
+	 * order.
+	 */
 	access &= ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
 	ret = nic_mr_create(to_pd(pd)->nic, (uintptr_t)addr, length, iova, (int)access, &mr->nic);
 	if (ret) {
@@ -44,15 +47,16 @@ UNPIN_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len
 	return reg_mr(pd, addr, length, (uintptr_t)addr, (unsigned)access);
 }
 
-UNPIN_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+UNPIN_EXPORT struct ibv_mr *ibv_reg_mr_iova(
+	struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	if (!context_is_ours(pd->context))
 		return PASS(ibv_reg_mr_iova, NO_POINTER(EOPNOTSUPP), pd, addr, length, iova, access);
 	return reg_mr(pd, addr, length, iova, (unsigned)access);
 }
 
-UNPIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-	unsigned int access)
+UNPIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(
+	struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
 	if (!context_is_ours(pd->context))
 		return PASS(ibv_reg_mr_iova2, NO_POINTER(EOPNOTSUPP), pd, addr, length, iova, access);
@@ -60,7 +64,8 @@ UNPIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size
 }
 
 /* Arguments that no combination of flags allows. */
-static bool rereg_invalid(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
+static bool rereg_invalid(
+	struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	if (!flags || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED))
 		return true;
@@ -71,8 +76,11 @@ static bool rereg_invalid(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void 
 	return access && !(flags & IBV_REREG_MR_CHANGE_ACCESS);
 }
 
-/* Answers by enum ibv_rereg_mr_err_code: ERR_INPUT says that the old region stands, ERR_CMD that it is gone. */
-UNPIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
+/*
+ * Answers by enum ibv_rereg_mr_err_code: ERR_INPUT says that the old region stands, ERR_CMD that it is gone.
+ */
+UNPIN_EXPORT int ibv_rereg_mr(
+	struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	int still_valid = 1;
 	int ret;
@@ -118,10 +126,10 @@ int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flag
 	return EOPNOTSUPP;
 }
 
-/* --- not offered ------------------------------------------------------------------------------------------------------ */
+/* --- not offered ---------------------------------------------------------------------------------- */
 
-UNPIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
-	int access)
+UNPIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(
+	struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
 {
 	if (!context_is_ours(pd->context))
 		return PASS(ibv_reg_dmabuf_mr, NO_POINTER(EOPNOTSUPP), pd, offset, length, iova, fd, access);
@@ -135,7 +143,8 @@ UNPIN_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_
 	return NO_POINTER(EOPNOTSUPP);
 }
 
-UNPIN_EXPORT struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, int access)
+UNPIN_EXPORT struct ibv_mr *ibv_reg_buf_mr(
+	struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, int access)
 {
 	if (!context_is_ours(pd->context))
 		return PASS(ibv_reg_buf_mr, NO_POINTER(EOPNOTSUPP), pd, buf, addr, length, access);

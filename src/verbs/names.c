@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Words for values (ibv_node_type_str(3), ibv_event_type_str(3)), in the terms of IBTA volume 1, which programs print. */
+/*
+ * Words for values (ibv_node_type_str(3), ibv_event_type_str(3)), in the terms of IBTA volume 1, which
+ * programs print.
+ */
 #include "verbs/newer.h"
 #include "verbs/real.h"
 
@@ -51,6 +54,7 @@ static const char *const event_types[] = {
 	[IBV_EVENT_CLIENT_REREGISTER] = "client reregistration",
 	[IBV_EVENT_GID_CHANGE] = "GID table change",
 	[IBV_EVENT_WQ_FATAL] = "WQ fatal",
+	[20] = "device link speed change", /* rdma-core 60's, not in the oldest headers */
 };
 
 /* IBTA 11.6.2 */

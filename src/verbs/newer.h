@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Prototypes of exported functions that the oldest supported headers (rdma-core 44) do not declare: what 56 to 65 added,
- * and names that never were in verbs.h. Compatible with the newer headers' own declarations, so both may be seen.
+ * Prototypes of exported functions that the oldest supported headers (rdma-core 44) do not declare: what 56
+ * to 65 added, and names that never were in verbs.h. Compatible with the newer headers' own declarations, so
+ * both may be seen.
  *
  * verbs.h makes macros of three exported functions; here they are functions.
  */
@@ -64,6 +65,7 @@ int ibv_inc_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount);
 int ibv_inc_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t amount);
 int ibv_read_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *value);
 int ibv_read_err_comp_cntr(struct ibv_comp_cntr *counter, uint64_t *value);
-int ibv_qp_attach_comp_cntr(struct ibv_qp *qp, struct ibv_comp_cntr *counter, struct ibv_qp_attach_comp_cntr_attr *attr);
+int ibv_qp_attach_comp_cntr(
+	struct ibv_qp *qp, struct ibv_comp_cntr *counter, struct ibv_qp_attach_comp_cntr_attr *attr);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What stands behind each pointer that we hand out: the public structure of <infiniband/verbs.h> first, exactly as
- * programs read and write it, then ours. The layouts of the public part are the ABI.
+ * What stands behind each pointer that we hand out: the public structure of <infiniband/verbs.h> first,
+ * exactly as programs read and write it, then ours. The layouts of the public part are the ABI.
  *
- * Whose object is it? There is one device of ours in a process and it lives in static storage, so a comparison of the
- * device pointer tells (device_is_ours). Every object leads to its context and that to its device.
+ * Whose object is it? There is one device of ours in a process and it lives in static storage, so a
+ * comparison of the device pointer tells (device_is_ours). Every object leads to its context and that to its
+ * device.
  */
 #ifndef UNPIN_VERBS_OBJECT_H
 #define UNPIN_VERBS_OBJECT_H
@@ -63,12 +64,13 @@ struct channel {
 struct cq {
 	struct ibv_cq ibv;
 	struct nic_cq *nic;
-	_Atomic(struct nic_event_source *) async_source; /* of the events given out; for their acknowledgement */
+	_Atomic(struct nic_event_source *)
+		async_source; /* of the events given out; for their acknowledgement */
 };
 
 /*
- * Programs built with newer headers call pointers behind the end of this header's ibv_qp_ex (wr_flush and what follows
- * it), so the structure is longer than it says and every pointer in it is callable.
+ * Programs built with newer headers call pointers behind the end of this header's ibv_qp_ex (wr_flush and
+ * what follows it), so the structure is longer than it says and every pointer in it is callable.
  */
 #define QP_EX_LATER 8
 
@@ -79,9 +81,9 @@ struct qp {
 		void *words[sizeof(struct ibv_qp_ex) / sizeof(void *) + QP_EX_LATER];
 	};
 	struct nic_qp *nic;
-	bool extended;     /* made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: the ibv_wr_* calls may be used */
+	bool extended; /* made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: the ibv_wr_* calls may be used */
 	bool sq_sig_all;
-	uint64_t send_ops; /* IBV_QP_EX_WITH_* asked for */
+	uint64_t send_ops;  /* IBV_QP_EX_WITH_* asked for */
 	struct ib_wqe *wqe; /* being built between ibv_wr_start and the end; under nic's send queue lock */
 	uint32_t max_inline, max_send_sge;
 	_Atomic(struct nic_event_source *) async_source;
@@ -156,8 +158,8 @@ struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr
 /* wr.c: fills the pointers of qp->ex; ops the queue pair may use are in qp->send_ops. */
 #define WR_SEND_OPS                                                                                          \
 	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |              \
-		IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |  \
-		IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+		IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |                                    \
+		IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
 void wr_attach(struct qp *qp);
 
 #endif

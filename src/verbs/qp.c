@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Queue pairs (ibv_create_qp(3), ibv_create_qp_ex(3), ibv_modify_qp(3), ibv_query_qp(3), ibv_post_send(3)). */
+/*
+ * Queue pairs (ibv_create_qp(3), ibv_create_qp_ex(3), ibv_modify_qp(3), ibv_query_qp(3), ibv_post_send(3)).
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +64,7 @@ static struct ibv_qp *create(struct ibv_pd *pd, struct ibv_qp_init_attr_ex *init
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
 	pthread_cond_init(&qp->ibv.cond, NULL);
 
-	nic_init = (struct nic_qp_init) {
+	nic_init = (struct nic_qp_init){
 		.send_cq = to_cq(init->send_cq)->nic,
 		.recv_cq = to_cq(init->recv_cq)->nic,
 		.cap = init->cap,
@@ -124,9 +126,13 @@ UNPIN_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 	return to_qp(qp)->extended ? &to_qp(qp)->ex : NULL;
 }
 
-/* Access flags that say something of a memory region only. Programs use one set of flags for both, and devices let them. */
+/*
+ * Access flags that say something of a memory region only. Programs use one set of flags for both, and
+ * devices let them.
+ */
 #define REGION_FLAGS                                                                                         \
-	(IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | (unsigned)IBV_ACCESS_OPTIONAL_RANGE)
+	(IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB |                                 \
+		(unsigned)IBV_ACCESS_OPTIONAL_RANGE)
 
 UNPIN_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 {
@@ -148,8 +154,8 @@ UNPIN_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int 
 }
 
 /* attr_mask may limit what is asked for; everything is given, as the man page allows. */
-UNPIN_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
-	struct ibv_qp_init_attr *init)
+UNPIN_EXPORT int ibv_query_qp(
+	struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init)
 {
 	struct ibv_qp_cap cap;
 
@@ -158,7 +164,7 @@ UNPIN_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int a
 	memset(attr, 0, sizeof(*attr));
 	nic_qp_query(to_qp(qp)->nic, attr, &cap);
 	attr->cap = cap;
-	*init = (struct ibv_qp_init_attr) {
+	*init = (struct ibv_qp_init_attr){
 		.qp_context = qp->qp_context,
 		.send_cq = qp->send_cq,
 		.recv_cq = qp->recv_cq,
@@ -171,9 +177,9 @@ UNPIN_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int a
 }
 
 /*
- * Our order is enough to poll on the end of a message: packets are written in order and the last 1 to 8 bytes after all
- * others. This call promises more, that any byte is written after all before it, and not every copy path of ours keeps
- * that (a system call copies words in the kernel's order). So: no.
+ * Our order is enough to poll on the end of a message: packets are written in order and the last 1 to 8 bytes
+ * after all others. This call promises more, that any byte is written after all before it, and not every copy
+ * path of ours keeps that (a system call copies words in the kernel's order). So: no.
  */
 UNPIN_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What the device, its port, its GID table and its partition table say of themselves: exactly what nic/ offers
- * (ibv_query_device(3), ibv_query_port(3), ibv_query_gid(3), ibv_query_gid_ex(3), ibv_query_pkey(3)).
+ * What the device, its port, its GID table and its partition table say of themselves: exactly what nic/
+ * offers (ibv_query_device(3), ibv_query_port(3), ibv_query_gid(3), ibv_query_gid_ex(3), ibv_query_pkey(3)).
  *
- * The structures grow with rdma-core. Each call knows how much room its caller has, fills that much of what this build
- * knows, and zeros the rest.
+ * The structures grow with rdma-core. Each call knows how much room its caller has, fills that much of what
+ * this build knows, and zeros the rest.
  */
 #include <arpa/inet.h>
 #include <limits.h>
@@ -22,7 +22,7 @@ static void give(void *dst, size_t room, const void *src, size_t size)
 		memset((char *)dst + size, 0, room - size);
 }
 
-/* --- device ---------------------------------------------------------------------------------------------------------- */
+/* --- device --------------------------------------------------------------------------------------- */
 
 /* What the transport on its own can do on demand: everything this device can do at all. */
 #define RC_ODP_CAPS                                                                                          \
@@ -33,7 +33,7 @@ static void fill_device(struct ibv_device_attr *attr)
 {
 	uint64_t guid = nic_gid_eui64(unpin_device.ibv.name);
 
-	*attr = (struct ibv_device_attr) {
+	*attr = (struct ibv_device_attr){
 		.node_guid = guid,
 		.sys_image_guid = guid,
 		.max_mr_size = NIC_MAX_MR_SIZE,
@@ -42,7 +42,8 @@ static void fill_device(struct ibv_device_attr *attr)
 		.vendor_part_id = NIC_PART_ID,
 		.max_qp = NIC_MAX_QP,
 		.max_qp_wr = NIC_MAX_QP_WR,
-		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN,
+		.device_cap_flags =
+			IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN,
 		.max_sge = NIC_MAX_SGE,
 		.max_sge_rd = NIC_MAX_SGE,
 		.max_cq = NIC_MAX_CQ,
@@ -85,17 +86,20 @@ UNPIN_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device
 	return 0;
 }
 
-/* --- port ------------------------------------------------------------------------------------------------------------ */
+/* --- port ----------------------------------------------------------------------------------------- */
 
-/* The values of IBTA 14.2.5.6 (PortInfo) that together read as 100 Gb/s: four lanes of EDR. The link is memory. */
-#define WIDTH_4X        2
-#define SPEED_EDR       32
-#define PHYS_LINK_UP    5
+/*
+ * The values of IBTA 14.2.5.6 (PortInfo) that together read as 100 Gb/s: four lanes of EDR. The link is
+ * memory.
+ */
+#define WIDTH_4X	2
+#define SPEED_EDR	32
+#define PHYS_LINK_UP	5
 #define SPEED_100_MBITS 1000 /* in units of 100 Mb/s */
 
 static void fill_port(struct ibv_port_attr *attr)
 {
-	*attr = (struct ibv_port_attr) {
+	*attr = (struct ibv_port_attr){
 		.state = IBV_PORT_ACTIVE,
 		.max_mtu = IBV_MTU_4096,
 		.active_mtu = IBV_MTU_4096,
@@ -123,8 +127,11 @@ int query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_at
 	return 0;
 }
 
-/* The exported function serves programs linked before port_cap_flags2 was added, with the shorter structure. */
-UNPIN_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *attr)
+/*
+ * The exported function serves programs linked before port_cap_flags2 was added, with the shorter structure.
+ */
+UNPIN_EXPORT int ibv_query_port(
+	struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *attr)
 {
 	if (!context_is_ours(context))
 		return PASS(ibv_query_port, ENODEV, context, port_num, attr);
@@ -142,7 +149,7 @@ UNPIN_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port
 	return 0;
 }
 
-/* --- GID table -------------------------------------------------------------------------------------------------------- */
+/* --- GID table ------------------------------------------------------------------------------------ */
 
 UNPIN_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
 {
@@ -163,11 +170,14 @@ UNPIN_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, in
 UNPIN_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index,
 	struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
-	struct ibv_gid_entry all = { .gid_index = gid_index, .port_num = PORT_NUM, .gid_type = IBV_GID_TYPE_ROCE_V2 };
+	struct ibv_gid_entry all = {
+		.gid_index = gid_index, .port_num = PORT_NUM, .gid_type = IBV_GID_TYPE_ROCE_V2
+	};
 	int ret;
 
 	if (!context_is_ours(context))
-		return PASS(_ibv_query_gid_ex, EOPNOTSUPP, context, port_num, gid_index, entry, flags, entry_size);
+		return PASS(_ibv_query_gid_ex, EOPNOTSUPP, context, port_num, gid_index, entry, flags,
+			entry_size);
 	if (flags)
 		return EOPNOTSUPP;
 	if (port_num != PORT_NUM)
@@ -186,11 +196,14 @@ UNPIN_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ib
 	size_t n = 0;
 
 	if (!context_is_ours(context))
-		return PASS(_ibv_query_gid_table, -EOPNOTSUPP, context, entries, max_entries, flags, entry_size);
+		return PASS(
+			_ibv_query_gid_table, -EOPNOTSUPP, context, entries, max_entries, flags, entry_size);
 	if (flags)
 		return -EOPNOTSUPP;
 	for (unsigned i = 0; i < NIC_GID_TABLE_LEN; i++) {
-		struct ibv_gid_entry all = { .gid_index = i, .port_num = PORT_NUM, .gid_type = IBV_GID_TYPE_ROCE_V2 };
+		struct ibv_gid_entry all = {
+			.gid_index = i, .port_num = PORT_NUM, .gid_type = IBV_GID_TYPE_ROCE_V2
+		};
 
 		if (nic_gid_get(i, &all.gid, &all.ndev_ifindex))
 			continue;
@@ -223,9 +236,10 @@ static int query_gid_type(struct ibv_context *context, uint8_t port_num, unsigne
 #if defined(__has_attribute) && __has_attribute(symver)
 #define AS(fn, symbol) __attribute__((symver(symbol)))
 #define AS_DEFAULT     "@@"
-#else /* clang: the assembler's word for the same; "used" keeps the function that only the assembler names */
+#else /* clang: the assembler's word for the same; "used" keeps the function that only the assembler names   \
+       */
 #define AS(fn, symbol) __attribute__((used))
-#define BY_ASM         1
+#define BY_ASM	       1
 #endif
 
 #define GID_TYPE(abi, at)                                                                                    \
@@ -256,7 +270,7 @@ __asm__(".symver private_query_gid_type_34, ibv_query_gid_type@IBVERBS_PRIVATE_3
 	".symver private_query_gid_type_65, ibv_query_gid_type@@IBVERBS_PRIVATE_65\n");
 #endif
 
-/* --- partition keys --------------------------------------------------------------------------------------------------- */
+/* --- partition keys ------------------------------------------------------------------------------- */
 
 UNPIN_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Static rates (IBTA 9.11.1): the enum, its multiple of 2.5 Gb/s and its megabits per second (ibv_rate_to_mult(3)). */
+/*
+ * Static rates (IBTA 9.11.1): the enum, its multiple of 2.5 Gb/s and its megabits per second
+ * (ibv_rate_to_mult(3)).
+ */
 #include "verbs/newer.h"
 #include "verbs/real.h"
 

@@ -9,7 +9,7 @@
 static const struct {
 	const char *name, *version;
 } names[REAL_COUNT] = {
-#define VERB(node, name) { #name, "IBVERBS_" #node },
+#define VERB(node, name)	{ #name, "IBVERBS_" #node },
 #define PRIVATE_VERB(abi, name) { #name, "IBVERBS_PRIVATE_" #abi },
 #include "verbs/symbols.def"
 #undef VERB
@@ -19,12 +19,12 @@ static const struct {
 /* A value no function and no handle has: looked for and not there. */
 #define ABSENT ((void *)1)
 
-static _Atomic(void *) handle;                /* NULL: not looked for yet */
+static _Atomic(void *) handle;		      /* NULL: not looked for yet */
 static _Atomic(void *) functions[REAL_COUNT]; /* the same */
 
 /*
- * Two threads may both load the library; that only raises its reference count. A lock or pthread_once here could be entered
- * again by a constructor of what is being loaded.
+ * Two threads may both load the library; that only raises its reference count. A lock or pthread_once here
+ * could be entered again by a constructor of what is being loaded.
  */
 static void *real_handle(void)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The system's own libibverbs, behind us: found when it is first needed, never before, and not needed at all for our
- * device. Every exported function asks first whose object it was given; one of a real device goes through PASS.
+ * The system's own libibverbs, behind us: found when it is first needed, never before, and not needed at all
+ * for our device. Every exported function asks first whose object it was given; one of a real device goes
+ * through PASS.
  */
 #ifndef UNPIN_VERBS_REAL_H
 #define UNPIN_VERBS_REAL_H
@@ -15,7 +16,7 @@
 #define UNPIN_EXPORT __attribute__((visibility("default")))
 
 enum real_id {
-#define VERB(node, name) REAL_##name,
+#define VERB(node, name)	REAL_##name,
 #define PRIVATE_VERB(abi, name) REAL_##name##_##abi,
 #include "verbs/symbols.def"
 #undef VERB
@@ -24,8 +25,9 @@ enum real_id {
 };
 
 /*
- * The real library's function, or NULL when there is no library or when it is older than the function. The first call
- * loads the library; later ones are one load. Any thread, no lock is held (the library's constructors may call us).
+ * The real library's function, or NULL when there is no library or when it is older than the function. The
+ * first call loads the library; later ones are one load. Any thread, no lock is held (the library's
+ * constructors may call us).
  */
 void *real_find(enum real_id id);
 
@@ -41,6 +43,6 @@ void *real_find(enum real_id id);
 
 /* What a call answers that cannot be served: by verbs' three conventions. */
 #define NO_POINTER(err) (errno = (err), NULL)
-#define NO_INT(err)     (errno = (err), -1)
+#define NO_INT(err)	(errno = (err), -1)
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The ibv_wr_* way of posting (ibv_wr_post(3)): start, then per request one operation and its data, then complete or abort.
+ * The ibv_wr_* way of posting (ibv_wr_post(3)): start, then per request one operation and its data, then
+ * complete or abort.
  *
- * The send queue is nic's and locked from start to the end. A mistake anywhere is remembered by nic (the first one counts)
- * and told by complete, which then posts nothing; what follows a mistake writes nowhere, since there is no element then.
+ * The send queue is nic's and locked from start to the end. A mistake anywhere is remembered by nic (the
+ * first one counts) and told by complete, which then posts nothing; what follows a mistake writes nowhere,
+ * since there is no element then.
  */
 #include <string.h>
 
@@ -57,7 +59,7 @@ static struct ib_wqe *begin(struct qp *qp, enum ibv_wr_opcode opcode, uint64_t n
 	return wqe;
 }
 
-/* --- operations ------------------------------------------------------------------------------------------------------- */
+/* --- operations ----------------------------------------------------------------------------------- */
 
 static void wr_send(struct ibv_qp_ex *ex)
 {
@@ -72,8 +74,8 @@ static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm_data)
 		wqe->imm = imm_data;
 }
 
-static struct ib_wqe *begin_rdma(struct qp *qp, enum ibv_wr_opcode opcode, uint64_t needs, uint32_t rkey,
-	uint64_t remote_addr)
+static struct ib_wqe *begin_rdma(
+	struct qp *qp, enum ibv_wr_opcode opcode, uint64_t needs, uint32_t rkey, uint64_t remote_addr)
 {
 	struct ib_wqe *wqe = begin(qp, opcode, needs);
 
@@ -91,8 +93,8 @@ static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_a
 
 static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, __be32 imm_data)
 {
-	struct ib_wqe *wqe = begin_rdma(of(ex), IBV_WR_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, rkey,
-		remote_addr);
+	struct ib_wqe *wqe = begin_rdma(
+		of(ex), IBV_WR_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, rkey, remote_addr);
 
 	if (wqe)
 		wqe->imm = imm_data;
@@ -103,10 +105,11 @@ static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_ad
 	begin_rdma(of(ex), IBV_WR_RDMA_READ, IBV_QP_EX_WITH_RDMA_READ, rkey, remote_addr);
 }
 
-static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap)
+static void wr_atomic_cmp_swp(
+	struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap)
 {
-	struct ib_wqe *wqe = begin_rdma(of(ex), IBV_WR_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, rkey,
-		remote_addr);
+	struct ib_wqe *wqe = begin_rdma(
+		of(ex), IBV_WR_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, rkey, remote_addr);
 
 	if (wqe) {
 		wqe->compare_add = compare;
@@ -116,14 +119,14 @@ static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remo
 
 static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, uint64_t add)
 {
-	struct ib_wqe *wqe = begin_rdma(of(ex), IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, rkey,
-		remote_addr);
+	struct ib_wqe *wqe = begin_rdma(
+		of(ex), IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, rkey, remote_addr);
 
 	if (wqe)
 		wqe->compare_add = add;
 }
 
-/* --- data ------------------------------------------------------------------------------------------------------------- */
+/* --- data ----------------------------------------------------------------------------------------- */
 
 /* The element that data is for; NULL after a mistake, or (one more) before any operation. */
 static struct ib_wqe *current(struct qp *qp)
@@ -216,7 +219,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf, const 
 	set_inline(of(ex), num_buf, buf_list);
 }
 
-/* --- start and end ---------------------------------------------------------------------------------------------------- */
+/* --- start and end -------------------------------------------------------------------------------- */
 
 static void wr_start(struct ibv_qp_ex *ex)
 {
@@ -239,8 +242,9 @@ static void wr_abort(struct ibv_qp_ex *ex)
 	nic_wr_abort(of(ex)->nic);
 }
 
-/* --- what is not offered: windows, invalidation, TSO, atomic write, flush, other transports' addresses -------------------- */
+/* --- what is not offered -------------------------------------------------------------------------- */
 
+/* Windows, invalidation, TSO, atomic write, flush, addresses of other transports. */
 static void wr_unsupported(struct ibv_qp_ex *ex)
 {
 	fail(of(ex), EOPNOTSUPP);

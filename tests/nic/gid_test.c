@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* The GID table, in network namespaces of the test's own where the kernel lets it make one (in a user namespace). */
+/*
+ * The GID table, in network namespaces of the test's own where the kernel lets it make one (in a user
+ * namespace).
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -98,7 +101,7 @@ static int used_rows(void)
 /* Longer than a reading of the addresses is kept. */
 static void let_it_age(void)
 {
-	nanosleep(&(struct timespec) { .tv_sec = 1, .tv_nsec = 50000000 }, NULL);
+	nanosleep(&(struct timespec){ .tv_sec = 1, .tv_nsec = 50000000 }, NULL);
 }
 
 static void indices_out_of_range_are_refused(void **state)
@@ -231,7 +234,7 @@ static void interfaces_that_are_down_have_no_rows(void **state)
 	in_child(down);
 }
 
-/* --- the host's identity ------------------------------------------------------------------------------------------------ */
+/* --- the host's identity -------------------------------------------------------------------------- */
 
 static int same_in_a_child(void)
 {
@@ -254,7 +257,7 @@ static void the_guid_is_of_the_host_and_the_name(void **state)
 	assert_int_equal(((uint8_t *)&a)[0] & 3, 2);
 }
 
-/* --- threads and forks --------------------------------------------------------------------------------------------------- */
+/* --- threads and forks ---------------------------------------------------------------------------- */
 
 static _Atomic bool stop;
 

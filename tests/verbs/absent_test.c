@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What the device does not offer answers EOPNOTSUPP by each call's own convention, and words and rates are what they are. */
+/*
+ * What the device does not offer answers EOPNOTSUPP by each call's own convention, and words and rates are
+ * what they are.
+ */
 #include "client.h"
 
 #include <errno.h>
@@ -167,7 +170,7 @@ static void the_rest_answers(void **state)
 	ibv_unimport_dm(&o.dm);
 }
 
-/* --- words and rates ------------------------------------------------------------------------------------------------- */
+/* --- words and rates ------------------------------------------------------------------------------ */
 
 static void every_value_has_a_word(void **state)
 {
@@ -223,7 +226,7 @@ static void rates_convert_both_ways(void **state)
 	assert_int_equal(mbps_to_ibv_rate(1), IBV_RATE_MAX);
 }
 
-/* --- for other rdma-core libraries ------------------------------------------------------------------------------------- */
+/* --- for other rdma-core libraries ---------------------------------------------------------------- */
 
 static void kernel_attributes_are_translated(void **state)
 {

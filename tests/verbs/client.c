@@ -34,14 +34,18 @@ static void make_qp(struct client *c, bool extended)
 	struct ibv_qp_init_attr_ex init = {
 		.send_cq = c->cq,
 		.recv_cq = c->cq,
-		.cap = { .max_send_wr = CLIENT_DEPTH, .max_recv_wr = CLIENT_DEPTH, .max_send_sge = CLIENT_SGE,
-			.max_recv_sge = CLIENT_SGE, .max_inline_data = CLIENT_INLINE },
+		.cap = { .max_send_wr = CLIENT_DEPTH,
+			.max_recv_wr = CLIENT_DEPTH,
+			.max_send_sge = CLIENT_SGE,
+			.max_recv_sge = CLIENT_SGE,
+			.max_inline_data = CLIENT_INLINE },
 		.qp_type = IBV_QPT_RC,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | (extended ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0),
 		.pd = c->pd,
-		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-			IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-			IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+				  IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+				  IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+				  IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
 	};
 
 	c->qp = ibv_create_qp_ex(c->ctx, &init);
@@ -86,10 +90,13 @@ void client_unmake(struct client *c)
 
 int client_to_init(struct client *c)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags =
+			IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
 
-	return ibv_modify_qp(c->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	return ibv_modify_qp(
+		c->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
 static void to_rts(struct client *c, const struct client *peer)
@@ -106,8 +113,8 @@ static void to_rts(struct client *c, const struct client *peer)
 
 	assert_int_equal(ibv_query_gid(peer->ctx, 1, 0, &attr.ah_attr.grh.dgid), 0);
 	assert_int_equal(ibv_modify_qp(c->qp, &attr,
-				 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+				 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+					 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
 		0);
 	attr.qp_state = IBV_QPS_RTS;
 	attr.timeout = 14;
@@ -116,8 +123,8 @@ static void to_rts(struct client *c, const struct client *peer)
 	attr.sq_psn = c->qp->qp_num;
 	attr.max_rd_atomic = 4;
 	assert_int_equal(ibv_modify_qp(c->qp, &attr,
-				 IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-					 IBV_QP_MAX_QP_RD_ATOMIC),
+				 IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					 IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
 		0);
 	assert_int_equal(c->qp->state, IBV_QPS_RTS);
 }

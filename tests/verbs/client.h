@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What the tests of this room share: cmocka, an open device, and objects on it. All through the public API. */
+/*
+ * What the tests of this room share: cmocka, an open device, and objects on it. All through the public API.
+ */
 #ifndef UNPIN_TESTS_VERBS_CLIENT_H
 #define UNPIN_TESTS_VERBS_CLIENT_H
 
@@ -32,7 +34,10 @@ struct client {
 /* Our device (UNPIN_DEVICE or unpin0), opened; the test fails when it is not listed. */
 struct ibv_context *client_open(void);
 
-/* A context, domain, channel, queue of CLIENT_DEPTH * 2 and an RC queue pair; access != 0 registers size bytes as well. */
+/*
+ * A context, domain, channel, queue of CLIENT_DEPTH * 2 and an RC queue pair; access != 0 registers size
+ * bytes as well.
+ */
 void client_make(struct client *c, bool extended, size_t size, int access);
 void client_unmake(struct client *c);
 

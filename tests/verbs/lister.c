@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* An ordinary verbs program: prints the names of the devices and opens ours. Also built with AddressSanitizer. */
+/*
+ * An ordinary verbs program: prints the names of the devices and opens ours. Also built with
+ * AddressSanitizer.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

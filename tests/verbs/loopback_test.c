@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Two queue pairs of one process, end to end over the public API, by both ways of posting, pinned and on demand. */
+/*
+ * Two queue pairs of one process, end to end over the public API, by both ways of posting, pinned and on
+ * demand.
+ */
 #include "client.h"
 
 #include <arpa/inet.h>
@@ -8,9 +11,10 @@
 #include <poll.h>
 #include <string.h>
 
-#define SIZE   (1 << 20)
-#define ALL    (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
-#define IMM    0xcafe1234u
+#define SIZE (1 << 20)
+#define ALL                                                                                                  \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define IMM	   0xcafe1234u
 #define WORD(c, i) (((uint64_t *)(c)->buf)[i])
 
 struct pair {
@@ -155,16 +159,16 @@ static void sends(struct pair *p)
 	for (size_t i = 0; i < SIZES; i++) {
 		post_recv(p, 100 + i, SIZE);
 		fill(&p->a, sizes[i], (unsigned)i);
-		request(p, (struct request) { IBV_WR_SEND, sizes[i], 0, 0, 0 }, IBV_WC_SEND);
+		request(p, (struct request){ IBV_WR_SEND, sizes[i], 0, 0, 0 }, IBV_WC_SEND);
 		expect_recv(p, 100 + i, IBV_WC_RECV, sizes[i], false);
 		assert_memory_equal(p->a.buf, p->b.buf, sizes[i]);
 	}
 	post_recv(p, 7, SIZE);
-	request(p, (struct request) { IBV_WR_SEND_WITH_IMM, 0, 0, 0, 0 }, IBV_WC_SEND);
+	request(p, (struct request){ IBV_WR_SEND_WITH_IMM, 0, 0, 0, 0 }, IBV_WC_SEND);
 	expect_recv(p, 7, IBV_WC_RECV, 0, true);
 	post_recv(p, 8, SIZE);
 	fill(&p->a, CLIENT_INLINE, 99);
-	request(p, (struct request) { IBV_WR_SEND, CLIENT_INLINE, IBV_SEND_INLINE, 0, 0 }, IBV_WC_SEND);
+	request(p, (struct request){ IBV_WR_SEND, CLIENT_INLINE, IBV_SEND_INLINE, 0, 0 }, IBV_WC_SEND);
 	expect_recv(p, 8, IBV_WC_RECV, CLIENT_INLINE, false);
 	assert_memory_equal(p->a.buf, p->b.buf, CLIENT_INLINE);
 }
@@ -173,32 +177,32 @@ static void one_sided(struct pair *p)
 {
 	for (size_t i = 0; i < SIZES; i++) {
 		fill(&p->a, sizes[i], 1000 + (unsigned)i);
-		request(p, (struct request) { IBV_WR_RDMA_WRITE, sizes[i], 0, 0, 0 }, IBV_WC_RDMA_WRITE);
+		request(p, (struct request){ IBV_WR_RDMA_WRITE, sizes[i], 0, 0, 0 }, IBV_WC_RDMA_WRITE);
 		assert_memory_equal(p->a.buf, p->b.buf, sizes[i]);
 		fill(&p->b, sizes[i], 2000 + (unsigned)i);
-		request(p, (struct request) { IBV_WR_RDMA_READ, sizes[i], 0, 0, 0 }, IBV_WC_RDMA_READ);
+		request(p, (struct request){ IBV_WR_RDMA_READ, sizes[i], 0, 0, 0 }, IBV_WC_RDMA_READ);
 		assert_memory_equal(p->a.buf, p->b.buf, sizes[i]);
 	}
 	post_recv(p, 9, 0);
 	fill(&p->a, 5000, 3000);
-	request(p, (struct request) { IBV_WR_RDMA_WRITE_WITH_IMM, 5000, 0, 0, 0 }, IBV_WC_RDMA_WRITE);
+	request(p, (struct request){ IBV_WR_RDMA_WRITE_WITH_IMM, 5000, 0, 0, 0 }, IBV_WC_RDMA_WRITE);
 	expect_recv(p, 9, IBV_WC_RECV_RDMA_WITH_IMM, 5000, true);
 	assert_memory_equal(p->a.buf, p->b.buf, 5000);
 	fill(&p->a, 16, 4000);
-	request(p, (struct request) { IBV_WR_RDMA_WRITE, 16, IBV_SEND_INLINE, 0, 0 }, IBV_WC_RDMA_WRITE);
+	request(p, (struct request){ IBV_WR_RDMA_WRITE, 16, IBV_SEND_INLINE, 0, 0 }, IBV_WC_RDMA_WRITE);
 	assert_memory_equal(p->a.buf, p->b.buf, 16);
 }
 
 static void atomics(struct pair *p)
 {
 	WORD(&p->b, 0) = 40;
-	request(p, (struct request) { IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0, 2, 0 }, IBV_WC_FETCH_ADD);
+	request(p, (struct request){ IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 0, 2, 0 }, IBV_WC_FETCH_ADD);
 	assert_int_equal(WORD(&p->a, 0), 40);
 	assert_int_equal(WORD(&p->b, 0), 42);
-	request(p, (struct request) { IBV_WR_ATOMIC_CMP_AND_SWP, 8, 0, 42, 7 }, IBV_WC_COMP_SWAP);
+	request(p, (struct request){ IBV_WR_ATOMIC_CMP_AND_SWP, 8, 0, 42, 7 }, IBV_WC_COMP_SWAP);
 	assert_int_equal(WORD(&p->a, 0), 42);
 	assert_int_equal(WORD(&p->b, 0), 7);
-	request(p, (struct request) { IBV_WR_ATOMIC_CMP_AND_SWP, 8, 0, 42, 9 }, IBV_WC_COMP_SWAP);
+	request(p, (struct request){ IBV_WR_ATOMIC_CMP_AND_SWP, 8, 0, 42, 9 }, IBV_WC_COMP_SWAP);
 	assert_int_equal(WORD(&p->a, 0), 7);
 	assert_int_equal(WORD(&p->b, 0), 7);
 }
@@ -243,9 +247,9 @@ static void pieces_are_gathered_and_scattered(void **state)
 	make(&p, true, ALL);
 	fill(&p.a, 300, 5);
 	for (int i = 0; i < 3; i++)
-		from[i] = (struct ibv_sge) { (uintptr_t)p.a.buf + (unsigned)i * 100, 100, p.a.mr->lkey };
-	to[0] = (struct ibv_sge) { (uintptr_t)p.b.buf, 170, p.b.mr->lkey };
-	to[1] = (struct ibv_sge) { (uintptr_t)p.b.buf + 170, 130, p.b.mr->lkey };
+		from[i] = (struct ibv_sge){ (uintptr_t)p.a.buf + (unsigned)i * 100, 100, p.a.mr->lkey };
+	to[0] = (struct ibv_sge){ (uintptr_t)p.b.buf, 170, p.b.mr->lkey };
+	to[1] = (struct ibv_sge){ (uintptr_t)p.b.buf + 170, 130, p.b.mr->lkey };
 	assert_int_equal(ibv_post_recv(p.b.qp, &recv, &bad), 0);
 	ibv_wr_start(p.a.ex);
 	p.a.ex->wr_id = 2;
@@ -282,7 +286,7 @@ static void a_batch_completes_in_order(void **state)
 	unmake(&p);
 }
 
-/* --- completion events ------------------------------------------------------------------------------------------------- */
+/* --- completion events ---------------------------------------------------------------------------- */
 
 static void wait_event(struct client *c)
 {
@@ -311,10 +315,10 @@ static void an_armed_queue_tells_once(void **state)
 	assert_int_equal(ibv_req_notify_cq(p.b.cq, 0), 0);
 	post_recv(&p, 1, SIZE);
 	post_recv(&p, 2, SIZE);
-	request(&p, (struct request) { IBV_WR_SEND, 8, 0, 0, 0 }, IBV_WC_SEND);
+	request(&p, (struct request){ IBV_WR_SEND, 8, 0, 0, 0 }, IBV_WC_SEND);
 	wait_event(&p.b);
 	expect_recv(&p, 1, IBV_WC_RECV, 8, false);
-	request(&p, (struct request) { IBV_WR_SEND, 8, 0, 0, 0 }, IBV_WC_SEND);
+	request(&p, (struct request){ IBV_WR_SEND, 8, 0, 0, 0 }, IBV_WC_SEND);
 	expect_recv(&p, 2, IBV_WC_RECV, 8, false);
 	assert_false(event_pending(&p.b));
 	unmake(&p);
@@ -328,27 +332,29 @@ static void solicited_only_waits_for_a_solicited_one(void **state)
 	assert_int_equal(ibv_req_notify_cq(p.b.cq, 1), 0);
 	post_recv(&p, 1, SIZE);
 	post_recv(&p, 2, SIZE);
-	request(&p, (struct request) { IBV_WR_SEND, 8, 0, 0, 0 }, IBV_WC_SEND);
+	request(&p, (struct request){ IBV_WR_SEND, 8, 0, 0, 0 }, IBV_WC_SEND);
 	expect_recv(&p, 1, IBV_WC_RECV, 8, false);
 	assert_false(event_pending(&p.b));
-	request(&p, (struct request) { IBV_WR_SEND, 8, IBV_SEND_SOLICITED, 0, 0 }, IBV_WC_SEND);
+	request(&p, (struct request){ IBV_WR_SEND, 8, IBV_SEND_SOLICITED, 0, 0 }, IBV_WC_SEND);
 	wait_event(&p.b);
 	expect_recv(&p, 2, IBV_WC_RECV, 8, false);
 	unmake(&p);
 }
 
-/* --- asynchronous events ----------------------------------------------------------------------------------------------- */
+/* --- asynchronous events -------------------------------------------------------------------------- */
 
 static void a_violation_is_told_to_its_queue_pair(void **state)
 {
 	struct ibv_async_event event;
-	struct ibv_send_wr *bad = NULL, wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .num_sge = 1 };
+	struct ibv_send_wr *bad = NULL, wr = {
+		.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .num_sge = 1
+	};
 	struct ibv_sge sge;
 	struct pair p;
 	struct ibv_wc wc;
 
 	make(&p, false, ALL);
-	sge = (struct ibv_sge) { (uintptr_t)p.a.buf, 8, p.a.mr->lkey };
+	sge = (struct ibv_sge){ (uintptr_t)p.a.buf, 8, p.a.mr->lkey };
 	wr.sg_list = &sge;
 	wr.wr.rdma.remote_addr = (uintptr_t)p.b.buf + SIZE; /* just outside */
 	wr.wr.rdma.rkey = p.b.mr->rkey;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Protection domains and memory regions: what is accepted, what is refused and how (ibv_reg_mr(3), ibv_rereg_mr(3)). */
+/*
+ * Protection domains and memory regions: what is accepted, what is refused and how (ibv_reg_mr(3),
+ * ibv_rereg_mr(3)).
+ */
 #include "client.h"
 
 #include <errno.h>
@@ -52,7 +55,8 @@ static void a_region_shows_what_was_registered(void **state)
 	const int kinds[] = { 0, IBV_ACCESS_ON_DEMAND };
 
 	for (int i = 0; i < 2; i++) {
-		struct ibv_mr *mr = ibv_reg_mr(pd, mem + 3, 1001, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | kinds[i]);
+		struct ibv_mr *mr = ibv_reg_mr(
+			pd, mem + 3, 1001, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | kinds[i]);
 
 		assert_non_null(mr);
 		assert_ptr_equal(mr->context, ctx);
@@ -139,9 +143,10 @@ static void a_domain_in_use_stays(void **state)
 	assert_int_equal(ibv_dealloc_pd(other), 0);
 }
 
-/* --- rereg ------------------------------------------------------------------------------------------------------------ */
+/* --- rereg ---------------------------------------------------------------------------------------- */
 
-static void rereg_refused(struct ibv_mr *mr, int flags, struct ibv_pd *to, void *addr, size_t length, int access)
+static void rereg_refused(
+	struct ibv_mr *mr, int flags, struct ibv_pd *to, void *addr, size_t length, int access)
 {
 	uint32_t key = mr->lkey;
 
@@ -198,7 +203,8 @@ static void a_failed_rereg_leaves_the_old_region(void **state)
 
 	munmap(hole, len);
 	errno = 0;
-	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, hole, len, 0), IBV_REREG_MR_ERR_INPUT);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, hole, len, 0),
+		IBV_REREG_MR_ERR_INPUT);
 	assert_int_equal(errno, EFAULT);
 	assert_ptr_equal(mr->addr, mem);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
@@ -213,7 +219,8 @@ static void advice_is_checked_before_it_is_declined(void **state)
 	assert_int_equal(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 1 << 5, &sge, 1), EINVAL);
 	assert_int_equal(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 0), EINVAL);
 	assert_int_equal(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, NULL, 1), EINVAL);
-	assert_int_equal(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1), EOPNOTSUPP);
+	assert_int_equal(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1),
+		EOPNOTSUPP);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
 

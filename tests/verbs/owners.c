@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Prints which file each function of libc that we stand in front of comes from, as this program's own references are bound. */
+/*
+ * Prints which file each function of libc that we stand in front of comes from, as this program's own
+ * references are bound.
+ */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>

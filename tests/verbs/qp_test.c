@@ -23,11 +23,15 @@ static int teardown(void **state)
 
 static struct ibv_qp_init_attr_ex good(void)
 {
-	return (struct ibv_qp_init_attr_ex) {
+	return (struct ibv_qp_init_attr_ex){
 		.qp_context = &c,
 		.send_cq = c.cq,
 		.recv_cq = c.cq,
-		.cap = { .max_send_wr = 5, .max_recv_wr = 6, .max_send_sge = 2, .max_recv_sge = 3, .max_inline_data = 33 },
+		.cap = { .max_send_wr = 5,
+			.max_recv_wr = 6,
+			.max_send_sge = 2,
+			.max_recv_sge = 3,
+			.max_inline_data = 33 },
 		.qp_type = IBV_QPT_RC,
 		.comp_mask = IBV_QP_INIT_ATTR_PD,
 		.pd = c.pd,
@@ -98,7 +102,8 @@ static void signalling_all_is_remembered(void **state)
 
 static void other_types_are_not_offered(void **state)
 {
-	const int types[] = { IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV, IBV_QPT_DRIVER };
+	const int types[] = { IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV,
+		IBV_QPT_DRIVER };
 	struct ibv_qp_init_attr_ex init = good();
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
@@ -207,7 +212,7 @@ static void what_it_uses_stays(void **state)
 	assert_int_equal(ibv_dealloc_pd(c.pd), EBUSY);
 }
 
-/* --- modify ------------------------------------------------------------------------------------------------------------ */
+/* --- modify --------------------------------------------------------------------------------------- */
 
 static void modify_refused(struct ibv_qp_attr attr, int mask)
 {
@@ -259,9 +264,10 @@ static void flags_of_regions_are_let_pass(void **state)
 {
 	struct ibv_qp_init_attr_ex init = good();
 	struct ibv_qp *qp = ibv_create_qp_ex(c.ctx, &init);
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1,
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,
+		.port_num = 1,
 		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND |
-			IBV_ACCESS_RELAXED_ORDERING };
+				   IBV_ACCESS_RELAXED_ORDERING };
 	struct ibv_qp_init_attr back;
 
 	assert_int_equal(ibv_modify_qp(qp, &attr, INIT_MASK), 0);
@@ -293,7 +299,8 @@ static void posting_needs_a_state(void **state)
 static void in_error_requests_are_flushed_in_order(void **state)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR }, now;
-	struct ibv_send_wr send = { .wr_id = 10, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad_send;
+	struct ibv_send_wr send = { .wr_id = 10, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED },
+			   *bad_send;
 	struct ibv_recv_wr recv = { .wr_id = 20 }, *bad_recv;
 	struct ibv_qp_init_attr init;
 	uint64_t send_id = 10, recv_id = 20;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A program linked with libibverbs as any other, run by preload_test.py with libunpin.so preloaded and the library of
- * second/ where the system's would be: both devices are there, and calls on the second one reach its library.
- * With the arguments "fork passed" or "fork unneeded" it only asks for fork safety. With "alone" there is no library behind us: our device works, and what would pass is refused.
+ * A program linked with libibverbs as any other, run by preload_test.py with libunpin.so preloaded and the
+ * library of second/ where the system's would be: both devices are there, and calls on the second one reach
+ * its library. With the arguments "fork passed" or "fork unneeded" it only asks for fork safety. With "alone"
+ * there is no library behind us: our device works, and what would pass is refused.
  */
 #include "client.h"
 
@@ -15,9 +16,9 @@
 
 static struct second_log *seen;
 static struct ibv_context *second; /* of the second device, or one that only looks so */
-static void *behind;               /* the library, if there is one */
+static void *behind;		   /* the library, if there is one */
 
-/* --- the list ---------------------------------------------------------------------------------------------------------- */
+/* --- the list ------------------------------------------------------------------------------------- */
 
 static struct ibv_device *find(struct ibv_device **list, const char *name)
 {
@@ -34,7 +35,8 @@ static void both_devices_are_listed(void **state)
 
 	assert_int_equal(n, 2);
 	assert_non_null(find(list, SECOND_NAME));
-	assert_string_equal(list[0]->name, SECOND_NAME); /* real ones first: they stay what a program takes by default */
+	assert_string_equal(
+		list[0]->name, SECOND_NAME); /* real ones first: they stay what a program takes by default */
 	assert_string_not_equal(list[1]->name, SECOND_NAME);
 	assert_null(list[2]);
 	ibv_free_device_list(list);
@@ -89,12 +91,15 @@ static void our_device_never_reaches_it(void **state)
 	assert_int_equal(seen->calls, 0);
 }
 
-/* --- dispatch, all symbols ---------------------------------------------------------------------------------------------- */
+/* --- dispatch, all symbols ------------------------------------------------------------------------ */
 
 enum first { CONTEXT, DEVICE, PD, MR, CQ, CHANNEL, QP, SRQ, AH, DM, ANY, EVENT, NONE };
 enum result { INT, POINTER, VOID };
 
-/* What each call looks at to tell whose it is, how many arguments it passes on, and what it gives when nobody can serve it. */
+/*
+ * What each call looks at to tell whose it is, how many arguments it passes on, and what it gives when nobody
+ * can serve it.
+ */
 static const struct verb {
 	const char *name;
 	enum first first;
@@ -184,13 +189,14 @@ static const struct verb {
 
 /* Served by us without looking at any object, or tested above. */
 static const char *const own[] = { "ibv_get_device_list", "ibv_free_device_list", "ibv_fork_init",
-	"ibv_is_fork_initialized", "ibv_register_driver", "ibv_rate_to_mult", "mult_to_ibv_rate", "ibv_rate_to_mbps",
-	"mbps_to_ibv_rate", "ibv_node_type_str", "ibv_port_state_str", "ibv_event_type_str", "ibv_wc_status_str",
-	"ibv_copy_ah_attr_from_kern", "ibv_copy_qp_attr_from_kern", "ibv_copy_path_rec_from_kern",
-	"ibv_copy_path_rec_to_kern", "ibv_get_sysfs_path", "ibv_read_sysfs_file" };
+	"ibv_is_fork_initialized", "ibv_register_driver", "ibv_rate_to_mult", "mult_to_ibv_rate",
+	"ibv_rate_to_mbps", "mbps_to_ibv_rate", "ibv_node_type_str", "ibv_port_state_str",
+	"ibv_event_type_str", "ibv_wc_status_str", "ibv_copy_ah_attr_from_kern", "ibv_copy_qp_attr_from_kern",
+	"ibv_copy_path_rec_from_kern", "ibv_copy_path_rec_to_kern", "ibv_get_sysfs_path",
+	"ibv_read_sysfs_file" };
 
 static const char *const exported[] = {
-#define VERB(node, name) #name,
+#define VERB(node, name)	#name,
 #define PRIVATE_VERB(abi, name) #name,
 #include "verbs/symbols.def"
 #undef VERB
@@ -232,7 +238,8 @@ static struct {
 static void make_objects(void)
 {
 	memset(&object, 0, sizeof(object));
-	object.pd.context = object.mr.context = object.cq.context = object.channel.context = object.qp.context = second;
+	object.pd.context = object.mr.context = object.cq.context = object.channel.context =
+		object.qp.context = second;
 	object.srq.context = object.ah.context = object.dm.context = object.any = second;
 	object.event.event_type = IBV_EVENT_SRQ_ERR;
 	object.event.element.srq = &object.srq;
@@ -292,7 +299,8 @@ static void every_call_on_the_second_device_reaches_its_library(void **state)
 		seen->name = NULL;
 		result = call(v, first);
 		if (seen->calls != 1 || strcmp(seen->name, v->name))
-			fail_msg("%s: %d calls arrived, the last of %s", v->name, seen->calls, seen->name ? seen->name : "none");
+			fail_msg("%s: %d calls arrived, the last of %s", v->name, seen->calls,
+				seen->name ? seen->name : "none");
 		if (v->first == NONE && !strcmp(v->name, "ibv_import_device"))
 			assert_int_equal((int)seen->arg[0], (int)first);
 		else
@@ -310,8 +318,8 @@ static void every_call_on_the_second_device_reaches_its_library(void **state)
 /* The private name has a node per version of rdma-core; a program asks for the one it was linked with. */
 static void the_private_name_is_in_every_node(void **state)
 {
-	const char *const nodes[] = { "IBVERBS_PRIVATE_34", "IBVERBS_PRIVATE_57", "IBVERBS_PRIVATE_59", "IBVERBS_PRIVATE_64",
-		"IBVERBS_PRIVATE_65" };
+	const char *const nodes[] = { "IBVERBS_PRIVATE_34", "IBVERBS_PRIVATE_57", "IBVERBS_PRIVATE_59",
+		"IBVERBS_PRIVATE_64", "IBVERBS_PRIVATE_65" };
 	struct ibv_context *ours = client_open();
 	unsigned type;
 
@@ -327,7 +335,7 @@ static void the_private_name_is_in_every_node(void **state)
 	assert_int_equal(ibv_close_device(ours), 0);
 }
 
-/* --- with nothing behind us ---------------------------------------------------------------------------------------------- */
+/* --- with nothing behind us ----------------------------------------------------------------------- */
 
 static void our_device_is_listed_alone(void **state)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Every verb may be called by any thread: objects made and unmade by several at once, on contexts of their own and shared. */
+/*
+ * Every verb may be called by any thread: objects made and unmade by several at once, on contexts of their
+ * own and shared.
+ */
 #include "client.h"
 
 #include <pthread.h>
@@ -8,7 +11,7 @@
 #include <sys/mman.h>
 
 #define THREADS 4
-#define ROUNDS  60
+#define ROUNDS	60
 
 static struct ibv_context *shared;
 static _Atomic int failures;
@@ -108,8 +111,11 @@ static struct client c;
 static void *post(void *arg)
 {
 	struct ibv_sge sge = { (uintptr_t)c.buf, 64, c.mr->lkey };
-	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
-		.send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_send_wr wr = { .sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED },
+			   *bad;
 
 	wr.wr.rdma.remote_addr = (uintptr_t)c.buf + 2048;
 	wr.wr.rdma.rkey = c.mr->rkey;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* A program that never touches verbs: prints what it is made of, so that runs with and without us can be compared. */
+/*
+ * A program that never touches verbs: prints what it is made of, so that runs with and without us can be
+ * compared.
+ */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The ibv_wr_* calls (ibv_wr_post(3)): mistakes are told by complete, which then posts nothing. What they transfer is in
- * loopback_test.c.
+ * The ibv_wr_* calls (ibv_wr_post(3)): mistakes are told by complete, which then posts nothing. What they
+ * transfer is in loopback_test.c.
  */
 #include "client.h"
 
@@ -12,7 +12,8 @@ static struct client c; /* connected to itself */
 
 static int setup(void **state)
 {
-	client_make(&c, true, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+	client_make(&c, true, 4096,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 			IBV_ACCESS_REMOTE_ATOMIC);
 	client_connect(&c, &c);
 	return 0;
@@ -104,7 +105,7 @@ static void too_many_pieces_are_refused(void **state)
 	struct ibv_sge sge[CLIENT_SGE + 1];
 
 	for (int i = 0; i <= CLIENT_SGE; i++)
-		sge[i] = (struct ibv_sge) { remote(), 1, c.mr->lkey };
+		sge[i] = (struct ibv_sge){ remote(), 1, c.mr->lkey };
 	start();
 	ibv_wr_rdma_write(c.ex, c.mr->rkey, remote());
 	ibv_wr_set_sge_list(c.ex, CLIENT_SGE + 1, sge);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A libibverbs.so.1 with one device: stands where the real library stands, behind libunpin.so. Every public symbol exists, in
- * its node, and records that it was called and with what; the device list works, with the habits of the real one that
- * matter to who stands in front: it is counted, locked, and calls the public ibv_fork_init while it is locked.
+ * A libibverbs.so.1 with one device: stands where the real library stands, behind libunpin.so. Every public
+ * symbol exists, in its node, and records that it was called and with what; the device list works, with the
+ * habits of the real one that matter to who stands in front: it is counted, locked, and calls the public
+ * ibv_fork_init while it is locked.
  */
 #include "second.h"
 
@@ -74,7 +75,10 @@ static long record(const char *name, const long *arg)
 	return SECOND_RESULT;
 }
 
-/* One definition fits all: arguments are words, and so are results. The assembler's name avoids the declared types. */
+/*
+ * One definition fits all: arguments are words, and so are results. The assembler's name avoids the declared
+ * types.
+ */
 #define RECORDER(symbol, called)                                                                             \
 	VISIBLE long second_##symbol(long, long, long, long, long, long) __asm__(called);                    \
 	VISIBLE long second_##symbol(long a, long b, long c, long d, long e, long f)                         \

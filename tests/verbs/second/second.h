@@ -8,11 +8,11 @@
 #define SECOND_ARGS   6
 
 struct second_log {
-	int calls;        /* since the test set it to 0 */
+	int calls;	  /* since the test set it to 0 */
 	const char *name; /* of the last one */
 	long arg[SECOND_ARGS];
 	int listed, freed; /* device lists given out and taken back */
-	int wrong_free;    /* lists taken back that were not given out here */
+	int wrong_free;	   /* lists taken back that were not given out here */
 	int locked_calls;  /* calls that came in while the device list was locked */
 };
 
