@@ -5,6 +5,10 @@
  *   POLLED  an application thread polls: peers do not wake us; the engine only keeps a 1 ms backstop tick
  *   ARMED   nobody polls: the engine sleeps until a peer, a fault, credit or a timer wakes it
  *
+ * A thread that polls now and then looks like one that polls all the time, but its peers find their packets left lying: they nudge
+ * (wire/watch.h). An engine that is nudged often does not believe in pollers for a while and stays ARMED, which costs peers a
+ * wake-up per burst and this process nothing.
+ *
  * The engine alone moves between the two. It turns to POLLED when it finds that polls came up empty again and again over a window of
  * time, and to ARMED when they did not (the wire stores ARMED, fences and rechecks every ring; then the run queue is
  * rechecked here). An application that asks to be notified resets the count, so one that sleeps on events is never
@@ -34,6 +38,9 @@
 #define SWEEP_NS       (250 * NSEC_PER_MSEC)
 #define WINDOW_NS      (200 * NSEC_PER_USEC) /* polls are counted over at least this long */
 #define POLLER_AT      64              /* empty polls in a window that make a poller: a busy one does thousands */
+#define NUDGES         8               /* within this time... */
+#define NUDGE_WINDOW_NS (5 * NSEC_PER_MSEC)
+#define DISTRUST_NS    (100 * NSEC_PER_MSEC) /* ...and pollers are not believed in for this long */
 #define RX_POOL_MAX    1024            /* free packet buffers kept */
 #define RX_PER_QP      (4 * NIC_QP_WINDOW) /* packets one queue pair may hold back: a decent peer never has that many out */
 #define SLICE_NS       (100 * NSEC_PER_USEC) /* scheduling slice asked for: woken soon, gone soon */
@@ -408,7 +415,29 @@ static void ask_for_slice(void)
 struct poll_window {
 	uint64_t since;
 	bool polled;
+	uint64_t nudged_since; /* begin of the window in which nudges are counted */
+	uint32_t nudges;
+	uint64_t distrust_until;
 };
+
+/* Counts nudges; true: there were some, so packets lie in the rings. */
+static bool nudged(struct nic *nic, struct poll_window *win, uint64_t now)
+{
+	uint32_t n = wire_nudges(nic->wire);
+
+	if (!n)
+		return false;
+	if (now - win->nudged_since > NUDGE_WINDOW_NS) {
+		win->nudged_since = now;
+		win->nudges = 0;
+	}
+	win->nudges += n;
+	if (win->nudges >= NUDGES) {
+		win->nudges = 0;
+		win->distrust_until = now + DISTRUST_NS;
+	}
+	return true;
+}
 
 /* Does the application poll? Judged anew when a window is over; an application that goes to sleep on events ends it at once. */
 static bool somebody_polls(struct nic *nic, struct poll_window *win, uint64_t now)
@@ -420,7 +449,7 @@ static bool somebody_polls(struct nic *nic, struct poll_window *win, uint64_t no
 		win->polled = false;
 	} else if (now - win->since >= WINDOW_NS) {
 		win->since = now;
-		win->polled = polls >= POLLER_AT;
+		win->polled = polls >= POLLER_AT && now >= win->distrust_until;
 		atomic_store_explicit(&nic->empty_polls, 0, memory_order_relaxed);
 		return win->polled;
 	}
@@ -438,7 +467,7 @@ static void *engine_main(void *arg)
 	while (!atomic_load(&nic->engine_stop)) {
 		now = clock_ns();
 		sweep_at = sweep(nic, sweep_at, now);
-		if (somebody_polls(nic, &win, now))
+		if (!nudged(nic, &win, now) && somebody_polls(nic, &win, now))
 			tick_polled(nic);
 		else if (!nic_progress(nic, &burst))
 			sleep_armed(nic, sweep_at);

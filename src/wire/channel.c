@@ -68,6 +68,7 @@ struct wire_channel *channel_new(struct wire *w, uint32_t slot)
 	atomic_init(&c->refs, 1);
 	list_init(&c->dropping);
 	list_init(&c->hungry);
+	watched_init(&c->watched);
 	list_init(&c->waiting);
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_cond_init(&c->called, NULL);
@@ -312,16 +313,20 @@ void wire_commit(struct wire_flow *f, struct wire_tx *tx, uint32_t src_qpn, uint
 	struct wire_channel *c = f->channel;
 	struct ring_packet p = { .src_qpn = src_qpn, .dest_qpn = dest_qpn, .hdrlen = hdrlen, .paylen = tx->paylen,
 		.slot = tx->slot };
-	bool due;
+	bool due, open;
 
 	pthread_mutex_lock(&c->lock);
 	ring_put(&c->ring, &p, hdr, tx->payload);
 	if (tx->slot != LAYOUT_NO_SLOT)
 		slots_sent(&c->slots, tx->slot);
 	due = doorbell_due(&c->bell);
+	open = c->state == CHANNEL_OPEN;
+	atomic_store_explicit(&c->watched.committed, c->ring.pos, memory_order_relaxed);
 	pthread_mutex_unlock(&c->lock);
 	if (due)
 		ring_receiver(c);
+	else if (open)
+		watch_add(&c->w->watch, c);
 }
 
 void wire_cancel(struct wire_flow *f, struct wire_tx *tx)

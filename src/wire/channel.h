@@ -34,6 +34,7 @@ struct wire_channel {
 	struct layout_head *head;
 	_Atomic bool broken;   /* the receiver wrote what it must not */
 	struct list hungry;    /* hungry_lock */
+	struct watched watched;
 
 	pthread_mutex_t lock; /* the rest */
 	enum channel_state state;

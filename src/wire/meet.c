@@ -216,12 +216,17 @@ void meet_ring(int sock)
 	say(sock, LAYOUT_WAKE);
 }
 
+void meet_nudge(int sock)
+{
+	say(sock, LAYOUT_NUDGE);
+}
+
 void meet_leave(int sock)
 {
 	say(sock, LAYOUT_GOODBYE);
 }
 
-int meet_hear(int sock)
+int meet_hear(int sock, uint32_t *nudges)
 {
 	char what;
 
@@ -237,6 +242,7 @@ int meet_hear(int sock)
 			return -ENOTCONN;
 		if (what == LAYOUT_GOODBYE)
 			return -ESHUTDOWN;
+		*nudges += what == LAYOUT_NUDGE;
 	}
 	return 0;
 }

@@ -52,10 +52,12 @@ int meet_send(int sock, const struct layout_message *m, const int *fd, unsigned 
 int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, unsigned n);
 /* Sends a wake-up; a full queue is as good as one. */
 void meet_ring(int sock);
+/* Wakes the owner of a door that said POLLED and did not poll. */
+void meet_nudge(int sock);
 /* Says goodbye. */
 void meet_leave(int sock);
-/* Reads wake-ups away. 0; -ESHUTDOWN: goodbye; -ENOTCONN: the other end has closed without.
+/* Reads wake-ups away; adds the nudges among them to *nudges. 0; -ESHUTDOWN: goodbye; -ENOTCONN: the other end has closed without.
  * Reads no more than a few dozen: what is left keeps the socket readable. */
-int meet_hear(int sock);
+int meet_hear(int sock, uint32_t *nudges);
 
 #endif

@@ -270,8 +270,11 @@ static enum channel_state state_of(struct wire_channel *c)
 
 static void hear_wakes(struct peer *p, int sock)
 {
-	int err = meet_hear(sock);
+	uint32_t nudges = 0;
+	int err = meet_hear(sock, &nudges);
 
+	if (nudges)
+		atomic_fetch_add(&p->w->nudges, nudges);
 	if (err == -ENOTCONN || err == -ESHUTDOWN)
 		end_of_socket(p, err);
 }
@@ -427,6 +430,7 @@ static int admit(struct guest *g, struct peer *p)
 static enum verdict place_for(struct guest *g, struct peer **out)
 {
 	struct peer *p = peer_of(g->w, g->slot);
+	uint32_t nudges = 0; /* of a socket that has ended: no matter */
 
 	*out = p;
 	if (!p) {
@@ -444,7 +448,7 @@ static enum verdict place_for(struct guest *g, struct peer **out)
 		return VERDICT_YES;
 	if (!meet_ended(p->rx->sock))
 		return VERDICT_NO;
-	end_of_socket(p, meet_hear(p->rx->sock));
+	end_of_socket(p, meet_hear(p->rx->sock, &nudges));
 	return VERDICT_LATER;
 }
 

@@ -134,6 +134,7 @@ int wire_open(const struct wire_cfg *cfg, struct wire **out)
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_mutex_init(&w->rx_lock, NULL);
 	pthread_mutex_init(&w->hungry_lock, NULL);
+	watch_init(&w->watch);
 	err = fds_init(&w->fds);
 	if (!err && snprintf(w->device, sizeof(w->device), "%s", cfg->device) >= (int)sizeof(w->device))
 		err = -ENAMETOOLONG;
@@ -149,6 +150,7 @@ int wire_open(const struct wire_cfg *cfg, struct wire **out)
 
 void wire_close(struct wire *w)
 {
+	watch_fini(&w->watch);
 	/* First nobody new. */
 	fds_close(&w->fds, &w->listener);
 	pthread_mutex_lock(&w->lock);
@@ -260,6 +262,8 @@ int wire_poll(struct wire *w, int budget)
 	}
 	if (atomic_load_explicit(&w->nhungry, memory_order_relaxed))
 		give_credit(w);
+	if (atomic_load_explicit(&w->watch.n, memory_order_relaxed))
+		watch_poll(&w->watch);
 	return n;
 }
 
@@ -313,6 +317,11 @@ void wire_disarm(struct wire *w)
 bool wire_armed(const struct wire *w)
 {
 	return door_armed(&w->door);
+}
+
+uint32_t wire_nudges(struct wire *w)
+{
+	return atomic_exchange(&w->nudges, 0);
 }
 
 void wire_kick(struct wire *w)

@@ -22,7 +22,7 @@
  * Quotas: each sending queue pair is a *flow*. Up to 32 flows whose packets are not released (parked at the receiver) leave at
  * least two slots to every other; slots.h has the rule. Packets of up to WIRE_INLINE bytes need no slot.
  *
- * Wake-up: two states in the door page. POLLED: senders do not wake. ARMED: the receiver sleeps; a sender commits, full
+ * Wake-up: two states in the door page. POLLED: senders do not wake, but nudge when their packet stays where it is (watch.h). ARMED: the receiver sleeps; a sender commits, full
  * fence, reads the state and wakes by a message, once per arming (the state word carries an epoch). POLLED becomes ARMED only
  * through wire_arm(): store ARMED, full fence, recheck every ring.
  *
@@ -162,6 +162,8 @@ bool wire_arm(struct wire *w);
 void wire_disarm(struct wire *w);
 bool wire_armed(const struct wire *w);
 void wire_kick(struct wire *w);
+/* How often peers had to wake us although the door said POLLED, since the last call (counted by wire_service). */
+uint32_t wire_nudges(struct wire *w);
 
 /* In a forked child: drops every inherited descriptor without locks, waking nobody; memory is left. */
 void wire_abandon(struct wire *w);

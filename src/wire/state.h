@@ -2,7 +2,7 @@
 /*
  * The wire itself: what channel.c (sending), inbound.c (receiving), peer.c (meeting and parting) and shm.c (composition) share.
  *
- * Locks, in order: lock, rx_lock, a channel's lock, hungry_lock. Beside each field stands what protects it.
+ * Locks, in order: lock, rx_lock, a channel's lock, hungry_lock; the watch's lock is taken alone. Beside each field stands what protects it.
  */
 #ifndef UNPIN_WIRE_STATE_H
 #define UNPIN_WIRE_STATE_H
@@ -17,6 +17,7 @@
 #include "wire/fds.h"
 #include "wire/layout.h"
 #include "wire/shm.h"
+#include "wire/watch.h"
 
 struct inbound;
 
@@ -69,6 +70,9 @@ struct wire {
 	pthread_mutex_t hungry_lock;
 	struct list hungry;       /* hungry_lock: channels with flows that wait for credit */
 	_Atomic uint32_t nhungry; /* written under hungry_lock */
+
+	struct watch watch;
+	_Atomic uint32_t nudges; /* received: peers found that we had promised to poll and did not */
 };
 
 #endif
