@@ -669,6 +669,20 @@ struct peer *peer_next_gone(struct wire *w, uint64_t now)
 	return NULL;
 }
 
+void peer_stop_listening(struct wire *w)
+{
+	int sock;
+
+	/* Who calls from now on is refused, even if the name lives on in a child. */
+	shutdown(w->listener, SHUT_RDWR);
+	while ((sock = meet_accept(w->listener)) >= 0) {
+		meet_leave(sock);
+		shutdown(sock, SHUT_RDWR);
+		close(sock);
+	}
+	fds_close(&w->fds, &w->listener);
+}
+
 void peer_close_all(struct wire *w)
 {
 	list_for_each_safe(node, &w->guests)

@@ -59,6 +59,8 @@ void peer_process_event(struct peer *p);
 void peer_tick(struct wire *w, uint64_t now);
 /* An ended peer that is drained and cut off from every table, or NULL. */
 struct peer *peer_next_gone(struct wire *w, uint64_t now);
+/* Hangs up on connections that nobody has accepted: a forked child may hold the listening socket open. */
+void peer_stop_listening(struct wire *w);
 /* For wire_close: everything is dropped without a callback. */
 void peer_close_all(struct wire *w);
 

@@ -151,9 +151,8 @@ int wire_open(const struct wire_cfg *cfg, struct wire **out)
 void wire_close(struct wire *w)
 {
 	watch_fini(&w->watch);
-	/* First nobody new. */
-	fds_close(&w->fds, &w->listener);
 	pthread_mutex_lock(&w->lock);
+	peer_stop_listening(w);
 	peer_close_all(w);
 	pthread_mutex_unlock(&w->lock);
 	destroy(w);

@@ -114,7 +114,7 @@ struct wire_cfg {
 };
 
 /* Listens on a free slot. 0; -EADDRINUSE: all 4095 are taken; -ENAMETOOLONG, -EINVAL: the device's name; -EFBIG: RLIMIT_FSIZE
- * is smaller than a channel; other negative errno (descriptors, memory). */
+ * is smaller than what is shared; other negative errno (descriptors, memory). */
 int wire_open(const struct wire_cfg *cfg, struct wire **out);
 /* No flow, no channel reference and no unreleased packet may be left; no other thread inside. Peers see the device closed
  * after everything that was committed. */

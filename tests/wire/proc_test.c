@@ -183,10 +183,65 @@ static void killing_is_noticed_though_a_child_of_the_victim_lives(void **state)
 	assert_int_equal(me.ndead, 1);
 	assert_int_equal(party_send(&back, shared->slot, 1, 4096, 0), -EPIPE);
 	assert_int_equal(kill((pid_t)shared->go, 0), 0);
+	/* The name lives on in the heir, but nobody is behind it. */
+	party_end_flow(&back);
+	party_flow(&back, &me, shared->slot);
+	party_until(&me, &me, party_send(&back, shared->slot, 1, 8, 0) == -EPIPE);
 	kill((pid_t)shared->go, SIGKILL);
 	end_of(pid);
 	check_all(WORDS);
 	party_end_flow(&back);
+}
+
+static void closing_works_though_a_child_holds_everything_open(void **state)
+{
+	struct party other;
+	struct wire_flow out, unheard;
+	uint32_t slot;
+	pid_t heir;
+
+	party_open(&other, 64);
+	slot = wire_slot(other.w);
+	party_flow(&out, &me, slot);
+	assert_int_equal(party_send(&out, slot, 1, 8, 0), 0);
+	party_until(&me, &other, other.ngot == 1);
+	heir = fork();
+	if (!heir)
+		for (;;)
+			pause();
+	party_close(&other);
+	party_until(&me, &me, me.ngone == 1);
+	assert_int_equal(me.ndead, 0);
+	party_end_flow(&out);
+	party_flow(&unheard, &me, slot);
+	assert_int_equal(party_send(&unheard, slot, 1, 8, 0), -EPIPE);
+	party_end_flow(&unheard);
+	kill(heir, SIGKILL);
+	end_of(heir);
+}
+
+/* A call that was never answered ends too. */
+static void a_call_that_was_not_accepted_ends_with_the_device(void **state)
+{
+	struct party other;
+	struct wire_flow out;
+	uint32_t slot;
+	pid_t heir;
+
+	party_open(&other, 64);
+	slot = wire_slot(other.w);
+	party_flow(&out, &me, slot);
+	assert_int_equal(party_send(&out, slot, 1, 8, 0), 0);
+	heir = fork();
+	if (!heir)
+		for (;;)
+			pause();
+	party_close(&other);
+	party_until(&me, &me, me.ngone == 1);
+	assert_int_equal(me.ndead, 0);
+	party_end_flow(&out);
+	kill(heir, SIGKILL);
+	end_of(heir);
 }
 
 /* Sends back whatever comes until the parent goes or says so. */
@@ -357,16 +412,17 @@ static void a_name_held_by_another_user_is_nobodys(void **state)
 }
 
 /* From now on the kernel has no memory for what is asked in advance. */
-static bool refuse_memory(void)
+static bool refuse_memory(uint32_t populate, uint32_t allocate)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 3, 0),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_POPULATE_WRITE, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MADV_POPULATE_WRITE, 2, 1),
+		BPF_STMT(BPF_RET | BPF_K, allocate ? SECCOMP_RET_ERRNO | allocate : SECCOMP_RET_ALLOW),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | populate),
 	};
 	struct sock_fprog prog = { sizeof(code) / sizeof(*code), code };
 
@@ -380,7 +436,7 @@ static int send_without_memory(struct party *p, struct wire_flow *f)
 	/* Two slots have memory already. */
 	if (party_send(f, slot, 1, 4096, 0) || party_send(f, slot, 1, 4096, 1))
 		return 11;
-	if (!refuse_memory())
+	if (!refuse_memory(ENOMEM, ENOSPC))
 		return 77;
 	/* A third has not, but one will come back. (The parent has not taken anything yet.) */
 	if (party_send(f, slot, 1, 4096, 2) != -EAGAIN)
@@ -435,7 +491,7 @@ static void with_no_slot_at_all_it_is_enomem(void **state)
 	pid_t pid = child_with(&p, &f);
 
 	if (!pid) {
-		if (!refuse_memory())
+		if (!refuse_memory(ENOMEM, ENOSPC))
 			_exit(77);
 		if (party_send(&f, wire_slot(me.w), 1, 65, 0) != -ENOMEM)
 			_exit(1);
@@ -448,6 +504,32 @@ static void with_no_slot_at_all_it_is_enomem(void **state)
 	}
 	assert_int_equal(status, 0);
 	party_until(&me, &me, me.ngot == 1);
+}
+
+static void without_populate_memory_comes_through_its_descriptor(void **state)
+{
+	struct party p;
+	struct wire_flow f;
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		wire_abandon(me.w);
+		if (!refuse_memory(EINVAL, 0))
+			_exit(77);
+		party_open(&p, 64);
+		party_flow(&f, &p, wire_slot(me.w));
+		say_words(&f);
+		_exit(0);
+	}
+	status = end_of(pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		print_message("skipped: seccomp filters are not allowed\n");
+		skip();
+	}
+	assert_int_equal(status, 0);
+	party_until(&me, &me, me.ngot == WORDS);
+	check_all(WORDS);
 }
 
 /* After fork the child lets go of everything, and the parent's conversation goes on. */
@@ -521,12 +603,15 @@ int main(void)
 		with_me(last_words_are_heard_before_the_death),
 		with_me(without_buffers_the_death_waits),
 		with_me(killing_is_noticed_though_a_child_of_the_victim_lives),
+		with_me(closing_works_though_a_child_holds_everything_open),
+		with_me(a_call_that_was_not_accepted_ends_with_the_device),
 		with_me(a_stopped_peer_is_waited_for),
 		with_me(what_is_sent_to_one_that_is_stopped_from_the_start_arrives),
 		with_me(another_user_cannot_connect),
 		with_me(a_name_held_by_another_user_is_nobodys),
 		with_me(without_memory_slots_are_refused_and_nobody_is_hurt),
 		with_me(with_no_slot_at_all_it_is_enomem),
+		with_me(without_populate_memory_comes_through_its_descriptor),
 		with_me(a_forked_child_drops_what_it_inherited),
 		with_me(channel_memory_is_not_inherited),
 	};
