@@ -33,13 +33,13 @@ static int own_directory(char *dir, size_t size)
 
 /* Places are tried in this order; %s is the directory of the command where the place is relative to it. */
 static const char *const library_places[] = {
-	"%s/" LIBRARY,
-	"%s/../" UNPIN_LIBDIR_RELATIVE "/" LIBRARY,
-	UNPIN_LIBDIR "/" LIBRARY,
+	("%s/" LIBRARY),
+	("%s/../" UNPIN_LIBDIR_RELATIVE "/" LIBRARY),
+	(UNPIN_LIBDIR "/" LIBRARY),
 };
 static const char *const answers_places[] = {
 	"%s/src/tool/libexec",
-	"%s/../" UNPIN_LIBEXECDIR_RELATIVE,
+	("%s/../" UNPIN_LIBEXECDIR_RELATIVE),
 	UNPIN_LIBEXECDIR,
 };
 

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -59,7 +60,8 @@ static void locked_memory_is_seen(void **state)
 	struct machine_memory before = machine_memory();
 	void *addr = machine_map(4096);
 
-	if (mlock(addr, 4096)) {
+	/* The call itself: sanitizers make the function do nothing. */
+	if (syscall(SYS_mlock, addr, 4096)) {
 		print_message("no memory may be locked here\n");
 		machine_unmap(addr, 4096);
 		skip();
