@@ -718,30 +718,33 @@ static void a_child_has_no_pins_and_may_make_its_own(void **state)
 	both(inherits_nothing);
 }
 
-/* A child that lives on does not keep the parent's memory pinned. */
+/* A process pins and ends; a child of its lives on. */
 static int not_kept_by_child(void)
 {
 	const struct rlimit room = { 128 << 10, 128 << 10 };
 	unsigned char *p = map(48);
 	struct pin *pin;
-	int fds[2], result = 0;
+	int fds[2], status, result = 0;
 	char byte;
 	pid_t pid;
 
 	if (setrlimit(RLIMIT_MEMLOCK, &room) || (!getuid() && setresuid(54323, 54323, 54323)) || pipe(fds))
 		return 0;
-	prepare();
-	CHECK(!create_at_last(p, 20 * PAGE, &pin));
 	pid = fork();
 	if (!pid) {
+		prepare();
+		CHECK(!create_at_last(p, 20 * PAGE, &pin));
+		if (fork())
+			_exit(0);
 		close(fds[1]);
 		_exit((int)read(fds[0], &byte, 1));
 	}
-	pin_destroy(pin);
+	waitpid(pid, &status, 0);
+	CHECK(exited(status, 0));
+	prepare();
 	if (create_at_last(p + 20 * PAGE, 20 * PAGE, &pin))
 		result = 2;
 	close(fds[1]);
-	waitpid(pid, NULL, 0);
 	return result;
 }
 
