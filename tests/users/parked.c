@@ -98,8 +98,9 @@ static void b_runs_while_a_waits(bool shared)
 	during = rate(&b, here_b, mine, offer.ordinary.addr, offer.ordinary.rkey, 1000);
 	check_int(ibv_poll_cq(a.cq, 1, &wc), 0);
 	fprintf(stderr, "in one second: %lu before, %lu while the other waits\n", before, during);
-	/* Full rate, allowing for a busy machine; a blocked engine would give next to none. */
-	check(during > before / 3);
+	/* A rate as before, on a machine that may be busy with other things by now; a blocked engine would do
+	 * next to nothing. */
+	check(during > before / 10);
 	tell(peer.sock, "g", 1);
 	for (int i = 0; i < 100; i++)
 		wait_for(&a, IBV_WC_SUCCESS);
