@@ -7,9 +7,16 @@
 #define UNPIN_BASE_FD_H
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define FD_HIGH 512
+
+/* Verbs are no cancellation points; libc's close() is one. */
+static inline void fd_close(int fd)
+{
+	syscall(SYS_close, fd);
+}
 
 /* Moves a descriptor to FD_HIGH or above, close-on-exec; when the process's limit is lower, the low one is kept. Passes
  * a negative fd through with errno kept. */
@@ -22,7 +29,7 @@ static inline int fd_move_high(int fd)
 	high = fcntl(fd, F_DUPFD_CLOEXEC, FD_HIGH);
 	if (high < 0)
 		return fd;
-	close(fd);
+	fd_close(fd);
 	return high;
 }
 

@@ -486,7 +486,7 @@ int nic_engine_start(struct nic *nic)
 		return -errno;
 	if (epoll_ctl(nic->engine_epfd, EPOLL_CTL_ADD, wire_fd(nic->wire), &ev)) {
 		err = errno;
-		close(nic->engine_epfd);
+		fd_close(nic->engine_epfd);
 		return -err;
 	}
 	/* Our threads take no signal of the application's; the two that a copy may raise stay open. */
@@ -497,7 +497,7 @@ int nic_engine_start(struct nic *nic)
 	err = pthread_create(&nic->engine, NULL, engine_main, nic);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (err) {
-		close(nic->engine_epfd);
+		fd_close(nic->engine_epfd);
 		return -err;
 	}
 	pthread_setname_np(nic->engine, "unpin-engine");
@@ -512,6 +512,6 @@ void nic_engine_stop(struct nic *nic)
 	atomic_store(&nic->engine_stop, true);
 	nic_engine_wake(nic);
 	pthread_join(nic->engine, NULL);
-	close(nic->engine_epfd);
+	fd_close(nic->engine_epfd);
 	nic->engine_started = false;
 }

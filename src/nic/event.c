@@ -25,7 +25,7 @@ int nic_event_queue_init(struct nic_event_queue *q)
 
 void nic_event_queue_fini(struct nic_event_queue *q)
 {
-	close(q->fd);
+	fd_close(q->fd);
 	q->fd = -1;
 	pthread_mutex_destroy(&q->lock);
 	pthread_cond_destroy(&q->acked);

@@ -372,7 +372,9 @@ int nic_mr_rereg(struct nic_mr *mr, int flags, struct nic_pd *pd, uint64_t addr,
 		atomic_store(&mr->pd, pd);
 		atomic_fetch_sub(&old_pd->users, 1);
 	}
-	key_change(mr);
+	/* A peer may go on using the key it was given when only rights or the domain change. */
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION)
+		key_change(mr);
 	nic_segment_region_set(mr, atomic_load(&mr->pd)->handle);
 	pinned_gauge(mr->nic);
 	rundown_open(&mr->users);

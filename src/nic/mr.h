@@ -27,11 +27,12 @@ struct nic_mr_info {
 /*
  * Registers [addr, addr + length), any alignment, reachable by keys at iova. access as ibv_reg_mr(3):
  * IBV_ACCESS_ON_DEMAND records the range and nothing else; without it the pages are pinned.
- * 0; -EINVAL: length 0 for a pinned region wrapping the address space, REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE, unknown access bits;
- * -EOPNOTSUPP: MW_BIND, ZERO_BASED with iova, HUGETLB, implicit (later); -EFAULT, -ENOMEM: as pin_create; -ENOMEM: no keys left.
+ * 0; -EINVAL: length 0, a range that wraps or leaves the address space, REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE, unknown access bits;
+ * MW_BIND is accepted and grants nothing, since there are no memory windows. ZERO_BASED sets iova to 0.
+ * -EOPNOTSUPP: HUGETLB, implicit (not offered yet); -EFAULT, -ENOMEM: as pin_create; -ENOMEM: no keys left.
  */
 int nic_mr_create(struct nic_pd *pd, uint64_t addr, uint64_t length, uint64_t iova, int access, struct nic_mr **out);
-/* Every form of ibv_rereg_mr(3): flags IBV_REREG_MR_CHANGE_*. The key changes. On failure -errno and *still_valid tells whether the old
+/* Every form of ibv_rereg_mr(3): flags IBV_REREG_MR_CHANGE_*. The key changes with the translation only. On failure -errno and *still_valid tells whether the old
  * region stands (it does unless the error came after the old one was given up, which this implementation avoids). */
 int nic_mr_rereg(struct nic_mr *mr, int flags, struct nic_pd *pd, uint64_t addr, uint64_t length, int access, int *still_valid);
 /* Parked operations on it fail at once; returns when no copy runs. Cannot fail. */

@@ -22,13 +22,13 @@ int nic_segment_create(struct nic *nic)
 	/* Sparse: only the header and the rows in use take memory. Nobody can resize it under its readers. */
 	if (ftruncate(fd, sizeof(*seg)) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
 		err = -errno;
-		close(fd);
+		fd_close(fd);
 		return err;
 	}
 	seg = raw_mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (seg == MAP_FAILED) {
 		err = -errno;
-		close(fd);
+		fd_close(fd);
 		return err;
 	}
 	raw_madvise(seg, sizeof(*seg), MADV_DONTFORK);
@@ -50,7 +50,7 @@ int nic_segment_create(struct nic *nic)
 void nic_segment_destroy(struct nic *nic)
 {
 	raw_munmap(nic->seg, sizeof(*nic->seg));
-	close(nic->seg_fd);
+	fd_close(nic->seg_fd);
 	nic->seg = NULL;
 	nic->seg_fd = -1;
 }

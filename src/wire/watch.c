@@ -110,7 +110,7 @@ void watch_poll(struct watch *w)
 		if (nudge) {
 			meet_nudge(c->sock);
 			counter_add(&c->w->counters->wakes_sent, 1);
-		} else if (atomic_load(&c->watched.committed) != atomic_load(&c->head->consumed)) {
+		} else if (atomic_load(&c->head->consumed) < atomic_load(&c->watched.committed)) {
 			/* A commit between the look and the flag's clearing counted on us. */
 			watch_add(w, c);
 		}
