@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Resolving, with a populate() that does what a test wants before, after or instead of its work (linked with
- * --wrap=populate), and a swap that is on when a test says so (--wrap=residency_swap_on).
+ * --wrap=populate), a swap that is on when a test says so (--wrap=residency_swap_on), and threads that cannot be
+ * made (--wrap=pthread_create).
  */
 #include "fixture.h"
 
@@ -10,6 +11,8 @@
 int __real_populate(void *addr, size_t len, bool write);
 int __wrap_populate(void *addr, size_t len, bool write);
 bool __wrap_residency_swap_on(uint64_t now_ns);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg);
 
 static struct {
 	unsigned calls;
@@ -22,7 +25,7 @@ static struct {
 	struct odp_region *region;
 } script;
 
-static bool swap_is_on;
+static bool swap_is_on, no_threads;
 
 int __wrap_populate(void *addr, size_t len, bool write)
 {
@@ -56,7 +59,12 @@ bool __wrap_residency_swap_on(uint64_t now_ns)
 	return swap_is_on;
 }
 
-static char *p;
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+	return no_threads ? EAGAIN : __real_pthread_create(thread, attr, run, arg);
+}
+
+static char *p, *whole;
 static struct odp_region r;
 
 #define PAGES 1024ul
@@ -64,21 +72,24 @@ static struct odp_region r;
 static int setup(void **state)
 {
 	memset(&script, 0, sizeof(script));
-	swap_is_on = false;
+	swap_is_on = no_threads = false;
 	if (fixture_setup(state))
 		return -1;
 	/* At a leaf's beginning, so that no batch is cut. */
-	p = mmap((void *)(64ul << 40), PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		0);
+	whole = mmap(
+		NULL, PAGES * PAGE + LEAF_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (whole == MAP_FAILED)
+		return -1;
+	p = (char *)(((uintptr_t)whole + LEAF_BYTES - 1) & ~(LEAF_BYTES - 1));
 	region_open(&r, p, PAGES * PAGE, true);
-	return p == MAP_FAILED || (uintptr_t)p % LEAF_BYTES;
+	return 0;
 }
 
 static int teardown(void **state)
 {
 	if (!atomic_load(&r.closing))
 		odp_region_fini(&r);
-	munmap(p, PAGES * PAGE);
+	munmap(whole, PAGES * PAGE + LEAF_BYTES);
 	return fixture_teardown(state);
 }
 
@@ -200,6 +211,29 @@ static void a_region_that_ends_during_a_populate_ends_the_access(void **state)
 	assert_int_equal(copy_in(&r, p, "x", 1), -ECANCELED);
 }
 
+static void without_threads_whoever_meets_a_fault_resolves_it(void **state)
+{
+	int fd = memfd_create("unpin-test", MFD_CLOEXEC);
+	struct odp_region of_file;
+	char *at;
+
+	assert_int_equal(ftruncate(fd, PAGE), 0);
+	at = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	region_open(&of_file, at, PAGE, true);
+	no_threads = true;
+	assert_int_equal(copy_in(&of_file, at, "x", 1), 0);
+	assert_int_equal(at[0], 'x');
+	assert_counter(of_file.odp, faults_major, 1);
+	/* The next one tries again. */
+	no_threads = false;
+	madvise(at, PAGE, MADV_DONTNEED);
+	assert_int_equal(copy_in(&of_file, at, "y", 1), 0);
+	assert_int_equal(__builtin_popcountll(fx.space->drivers), 1);
+	odp_region_fini(&of_file);
+	munmap(at, PAGE);
+	close(fd);
+}
+
 /* ---- with swap on ---- */
 
 static void untouched_memory_is_resolved_on_the_spot_even_with_swap(void **state)
@@ -261,6 +295,7 @@ int main(void)
 		TEST(streams_side_by_side_grow_each_for_itself),
 		TEST(a_long_access_is_populated_in_batches_within_a_budget),
 		TEST(a_region_that_ends_during_a_populate_ends_the_access),
+		TEST(without_threads_whoever_meets_a_fault_resolves_it),
 		TEST(untouched_memory_is_resolved_on_the_spot_even_with_swap),
 		TEST(with_swap_old_entries_over_anonymous_memory_are_verified),
 		TEST(swap_that_comes_on_later_counts_for_entries_made_before),

@@ -34,6 +34,7 @@ struct cell {
 	pthread_mutex_t lock;
 	char *at, *aside;
 	bool of_file;
+	bool lost; /* somebody else has been given its addresses */
 	long offset;
 	unsigned char model[CELL];
 };
@@ -144,34 +145,44 @@ static void cpu_reads(struct cell *c, struct dice *d)
 	REQUIRE(!memcmp(c->at + at, c->model + at, n));
 }
 
-static void map_again(struct cell *c, bool quietly)
+/* MAP_FIXED or, into a hole, MAP_FIXED_NOREPLACE. */
+static bool map_again(struct cell *c, int how, bool quietly)
 {
-	int flags = MAP_FIXED | (c->of_file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS),
+	int flags = how | (c->of_file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS),
 	    fd = c->of_file ? file : -1;
 	void *p = quietly ? raw_mmap(c->at, CELL, PROT_READ | PROT_WRITE, flags, fd, c->offset)
 			  : mmap(c->at, CELL, PROT_READ | PROT_WRITE, flags, fd, c->offset);
 
+	if (how != MAP_FIXED && p == MAP_FAILED && errno == EEXIST)
+		return false;
 	REQUIRE(p == c->at);
 	if (!c->of_file)
 		memset(c->model, 0, CELL);
+	return true;
 }
 
 static void replaced(struct cell *c, struct dice *d)
 {
-	map_again(c, below(d, 4) == 0);
+	map_again(c, MAP_FIXED, below(d, 4) == 0);
 }
 
+/*
+ * Somebody else in the process (a sanitizer, say) may be given the hole: then it is his, and the cell is left
+ * out from now on.
+ */
 static void unmapped_and_mapped(struct cell *c, struct dice *d)
 {
-	char byte;
+	char byte = 0;
+	int out, in;
 
 	if (below(d, 4))
 		munmap(c->at, CELL);
 	else
 		raw_munmap(c->at, CELL);
-	REQUIRE(copy_out(any_region(d), c->at + below(d, CELL), &byte, 1) == -EFAULT);
-	REQUIRE(copy_in(any_region(d), c->at + below(d, CELL), &byte, 1) == -EFAULT);
-	map_again(c, false);
+	out = copy_out(any_region(d), c->at + below(d, CELL), &byte, 1);
+	in = out ? copy_in(any_region(d), c->at + below(d, CELL), &byte, 1) : 0;
+	c->lost = !map_again(c, MAP_FIXED_NOREPLACE, false);
+	REQUIRE(c->lost || (out == -EFAULT && in == -EFAULT));
 }
 
 static void discarded(struct cell *c, struct dice *d)
@@ -205,10 +216,20 @@ static void protected(struct cell *c, struct dice *d)
 static void moved_away_and_back(struct cell *c, struct dice *d)
 {
 	char byte;
+	int out;
 
 	REQUIRE(mremap(c->at, CELL, CELL, MREMAP_MAYMOVE | MREMAP_FIXED, c->aside) == c->aside);
-	REQUIRE(copy_out(any_region(d), c->at, &byte, 1) == -EFAULT);
+	out = copy_out(any_region(d), c->at, &byte, 1);
+	/* Into the hole only if it still is one: by way of a mapping that is put there without replacing. */
+	c->lost = mmap(c->at, CELL, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) !=
+		  c->at;
+	if (c->lost)
+		return;
+	REQUIRE(out == -EFAULT);
 	REQUIRE(mremap(c->aside, CELL, CELL, MREMAP_MAYMOVE | MREMAP_FIXED, c->at) == c->at);
+	/* The place aside is kept as well. */
+	c->lost = mmap(c->aside, CELL, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) !=
+		  c->aside;
 }
 
 static void (*const act[])(struct cell *, struct dice *) = {
@@ -237,7 +258,8 @@ static void *worker(void *arg)
 		struct cell *c = &cell[below(&d, CELLS)];
 
 		pthread_mutex_lock(&c->lock);
-		act[below(&d, sizeof(act) / sizeof(act[0]))](c, &d);
+		if (!c->lost)
+			act[below(&d, sizeof(act) / sizeof(act[0]))](c, &d);
 		pthread_mutex_unlock(&c->lock);
 	}
 	return NULL;
@@ -338,19 +360,24 @@ static void build_arena(void)
 		c->aside = aside + i * CELL;
 		c->offset = (long)(i * CELL);
 		c->of_file = i % 4 == 3;
-		map_again(c, false);
+		map_again(c, MAP_FIXED, false);
 	}
 }
 
 static void compare_everything(void)
 {
 	unsigned char buf[CELL];
+	unsigned lost = 0;
 
 	for (unsigned i = 0; i < CELLS; i++) {
+		lost += cell[i].lost;
+		if (cell[i].lost)
+			continue;
 		REQUIRE(copy_out(&region[0], cell[i].at, buf, CELL) == 0);
 		REQUIRE(!memcmp(buf, cell[i].model, CELL));
 		REQUIRE(!memcmp(cell[i].at, cell[i].model, CELL));
 	}
+	assert_true(lost < CELLS / 2);
 }
 
 static void every_byte_is_what_it_must_be_whatever_happens_at_once(void **state)
@@ -391,8 +418,9 @@ static void every_byte_is_what_it_must_be_whatever_happens_at_once(void **state)
 	while (odp_space_sweep(fx.space, clock_ns()))
 		;
 	assert_int_equal(value(&fx.leaves), 0);
-	munmap(arena, ARENA);
-	munmap(aside, ARENA);
+	for (unsigned i = 0; i < CELLS; i++)
+		if (!cell[i].lost)
+			munmap(cell[i].at, CELL);
 	close(file);
 }
 
