@@ -225,6 +225,19 @@ static void catch_signals(void)
 	sigaction(SIGTERM, &sa, NULL);
 }
 
+/* More runnable threads than half of the processors: somebody else will take part in what is measured. */
+static void note_load(struct report *r)
+{
+	double load;
+	char text[32];
+
+	if (getloadavg(&load, 1) != 1)
+		return;
+	snprintf(text, sizeof(text), "%.2f", load);
+	report_fact_text(r, "load_average", text);
+	report_fact_flag(r, "busy", load > machine_cpus() / 2.0);
+}
+
 static void note_machine(struct bench *b, const char *only)
 {
 	struct report *r = &b->report;
@@ -240,6 +253,7 @@ static void note_machine(struct bench *b, const char *only)
 	report_fact_number(r, "available_bytes", machine_available());
 	report_fact_number(r, "swap_bytes", machine_swap());
 	report_fact_number(r, "memlock_limit_bytes", machine_memlock());
+	note_load(r);
 	report_fact_number(r, "pairs", b->pairs);
 	report_fact_flag(r, "quick", b->quick);
 	report_fact_flag(r, "complete", !only);

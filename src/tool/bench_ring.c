@@ -47,15 +47,6 @@ static void futex_wake(_Atomic uint32_t *word)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static inline void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ __volatile__("yield");
-#endif
-}
-
 /* How the bytes are cut: messages of the given size (the last one shorter), each in segments. */
 struct cut {
 	size_t span, message;
@@ -87,7 +78,7 @@ static void consume(struct ring *r)
 
 	while ((n = next_segment(&c, &place))) {
 		while (atomic_load_explicit(&r->head, memory_order_acquire) == tail)
-			relax();
+			machine_relax();
 		memcpy((char *)r->target + place, r->slot[tail % WIRE_SLOTS], n);
 		atomic_store_explicit(&r->tail, ++tail, memory_order_release);
 	}
@@ -102,7 +93,7 @@ static void produce(struct ring *r, const void *source)
 
 	while ((n = next_segment(&c, &place))) {
 		while (head - atomic_load_explicit(&r->tail, memory_order_acquire) == WIRE_SLOTS)
-			relax();
+			machine_relax();
 		memcpy(r->slot[head % WIRE_SLOTS], (const char *)source + place, n);
 		atomic_store_explicit(&r->head, ++head, memory_order_release);
 	}
@@ -162,7 +153,7 @@ static void give(struct ring *r, enum job job)
 {
 	/* The thread may still be on its way from the end of the last job to JOB_NONE. */
 	while (atomic_load_explicit(&r->job, memory_order_acquire) != JOB_NONE)
-		relax();
+		machine_relax();
 	atomic_store_explicit(&r->finished_ns, 0, memory_order_relaxed);
 	atomic_store_explicit(&r->job, job, memory_order_release);
 	futex_wake(&r->job);
@@ -173,7 +164,7 @@ static uint64_t await_finish(struct ring *r)
 	uint64_t at;
 
 	while (!(at = atomic_load_explicit(&r->finished_ns, memory_order_acquire)))
-		relax();
+		machine_relax();
 	return at;
 }
 

@@ -368,8 +368,12 @@ int endpoint_wait(struct endpoint *e, struct endpoint_done *done, unsigned sends
 
 		if (n < 0)
 			return n;
-		if (n > 0 || ++idle % LOOK_EVERY)
+		if (n > 0)
 			continue;
+		if (++idle % LOOK_EVERY) {
+			machine_relax();
+			continue;
+		}
 		if (endpoint_stop)
 			return fail(e, EINTR, "interrupted");
 		if (!deadline)

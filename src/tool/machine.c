@@ -104,23 +104,19 @@ uint64_t machine_swap(void)
 	return field("/proc/meminfo", "SwapTotal");
 }
 
+/* The processors that the first caller may run on; the first call comes before there is a second thread. */
 static cpu_set_t allowed;
-static bool allowed_known;
-
-static void know_allowed(void)
-{
-	if (allowed_known)
-		return;
-	CPU_ZERO(&allowed);
-	if (sched_getaffinity(0, sizeof(allowed), &allowed))
-		CPU_SET(0, &allowed);
-	allowed_known = true;
-}
+static unsigned allowed_count;
 
 unsigned machine_cpus(void)
 {
-	know_allowed();
-	return (unsigned)CPU_COUNT(&allowed);
+	if (allowed_count)
+		return allowed_count;
+	CPU_ZERO(&allowed);
+	if (sched_getaffinity(0, sizeof(allowed), &allowed))
+		CPU_SET(0, &allowed);
+	allowed_count = (unsigned)CPU_COUNT(&allowed);
+	return allowed_count;
 }
 
 bool machine_pin_thread(unsigned n)
@@ -141,8 +137,19 @@ bool machine_pin_thread(unsigned n)
 
 void machine_unpin_thread(void)
 {
-	know_allowed();
+	machine_cpus();
 	sched_setaffinity(0, sizeof(allowed), &allowed);
+}
+
+void machine_relax(void)
+{
+	if (machine_cpus() == 1)
+		sched_yield();
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ __volatile__("yield");
+#endif
 }
 
 uint64_t machine_memlock(void)

@@ -27,6 +27,9 @@ bool machine_pin_thread(unsigned n);
 /* Lets the calling thread run everywhere again that it could when machine_pin_thread was first called. */
 void machine_unpin_thread(void);
 
+/* For loops that wait for another thread or process: lets it run when there is only one processor for both. */
+void machine_relax(void);
+
 /* Raises the soft limit on locked memory to the hard one and returns it in bytes; UINT64_MAX: none (or root, which
  * the limit does not bind). */
 uint64_t machine_memlock(void);

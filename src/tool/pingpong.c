@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "tool/machine.h"
 
 #define RECVS        16u /* posted ahead */
 #define SIGNAL_EVERY 32u /* of the sends of one end, so that the queue is emptied now and then */
@@ -94,8 +95,10 @@ static int await_memory(struct game *g, uint64_t number)
 	while (*in != number) {
 		if (*in > number)
 			return wrong_message(g, *in, number);
-		if (++idle % LOOK_EVERY)
+		if (++idle % LOOK_EVERY) {
+			machine_relax();
 			continue;
+		}
 		if (endpoint_stop)
 			return -EINTR;
 		if (!deadline)

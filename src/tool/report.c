@@ -298,6 +298,9 @@ void report_print(const struct report *r, FILE *out)
 		sep = ", ";
 	}
 	fputc('\n', out);
+	f = fact(r, "busy");
+	if (f && f->number)
+		fputs("The machine was busy when this began: expect figures that are too slow, and wide spreads.\n", out);
 	for (size_t i = 0; i < r->parts; i++)
 		print_part(out, &r->part[i]);
 	f = fact(r, "interrupted");
