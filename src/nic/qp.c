@@ -367,6 +367,7 @@ static int connect_peer(struct nic_qp *qp, uint32_t dest_qpn)
 		return errno ? -errno : -ENOMEM;
 	wire_flow_init(&qp->flow[0], qp->channel, qp);
 	wire_flow_init(&qp->flow[1], qp->channel, qp);
+	qp->flow[1].response = true;
 	return 0;
 }
 

@@ -36,12 +36,11 @@ void nic_qp_withdraw(struct nic_qp *qp, enum ib_lane l)
 {
 	struct nic_lane *lane = &qp->lane[l];
 
-	if (lane->parked) {
-		if (!odp_cancel(&lane->waiter))
-			while (!atomic_load(&lane->ready))
-				sched_yield(); /* the teller is between its decision and its call */
-		lane->parked = false;
-	}
+	/* Even when nothing waits: what the last fault came to must not be told to another access. */
+	if (!odp_cancel(&lane->waiter) && lane->parked)
+		while (!atomic_load(&lane->ready))
+			sched_yield(); /* the teller is between its decision and its call */
+	lane->parked = false;
 	atomic_store(&lane->ready, false);
 	atomic_store(&lane->blocked, false);
 }

@@ -167,9 +167,9 @@ static int grow_ring(struct wire_channel *c)
 
 static int find_slot(struct wire_channel *c, struct wire_flow *f, struct wire_tx *tx)
 {
-	if (!c->slots.nfree || !slots_allowed(&c->slots, f->held))
+	if (!c->slots.nfree || !slots_allowed(&c->slots, f->held, f->response))
 		slots_collect(&c->slots, c->head->released);
-	if (!slots_allowed(&c->slots, f->held))
+	if (!slots_allowed(&c->slots, f->held, f->response))
 		return -EAGAIN;
 	/* Without memory for one more, those in use will come back; if there are none, nothing will. */
 	if (!c->slots.nfree && (c->slots.allocated == WIRE_SLOTS || grow_slots(c)))
@@ -238,6 +238,7 @@ void wire_flow_init(struct wire_flow *f, struct wire_channel *c, void *owner)
 	list_init(&f->waiting);
 	f->held = 0;
 	f->owner = owner;
+	f->response = false;
 }
 
 void wire_flow_fini(struct wire_flow *f)
@@ -351,7 +352,7 @@ static bool may_try(const struct wire_channel *c, const struct wire_flow *f)
 		return false;
 	if (!f->wants_slot)
 		return true;
-	return slots_allowed(&c->slots, f->held) &&
+	return slots_allowed(&c->slots, f->held, f->response) &&
 	       (c->slots.nfree || (c->slots.allocated < WIRE_SLOTS && !c->grow_at));
 }
 

@@ -76,6 +76,7 @@ struct wire_flow {
 	void *owner;
 	uint32_t account; /* the wire's: who pays for the slots, while held is not 0 */
 	bool wants_slot;  /* the wire's: what it waits for */
+	bool response;    /* the owner's, set after init: carries responses, which may use the slots kept for them */
 };
 
 /* A reserved place for one packet. */

@@ -17,11 +17,12 @@ void slots_allocated(struct slots *s, uint32_t n)
 		s->free[s->nfree++] = (uint8_t)s->allocated++;
 }
 
-bool slots_allowed(const struct slots *s, uint32_t held)
+bool slots_allowed(const struct slots *s, uint32_t held, bool response)
 {
-	uint32_t left = WIRE_SLOTS - s->used;
+	uint32_t left = WIRE_SLOTS - s->used, kept = response ? 0 : SLOTS_RESPONSES;
 	uint32_t aside = s->least < SLOTS_FLOWS * SLOTS_LEAST ? SLOTS_FLOWS * SLOTS_LEAST - s->least : 0;
 
+	left = left > kept ? left - kept : 0;
 	if (held < SLOTS_LEAST)
 		return left > 0;
 	return left > aside && 2 * held < left - aside;

@@ -10,6 +10,9 @@
  * than the free slots that are not set aside, and set aside are enough for SLOTS_FLOWS flows to hold two each. So up to
  * SLOTS_FLOWS - 1 flows whose packets are never released leave two slots to the next one; a flow alone gets a third of the rest.
  * The account of a flow that has ended stays until its slots have come back.
+ *
+ * The last SLOTS_RESPONSES free slots are for responses alone: requests wait at a receiver until it has answered those before, and it
+ * could not answer if requests held every slot of both directions.
  */
 #ifndef UNPIN_WIRE_SLOTS_H
 #define UNPIN_WIRE_SLOTS_H
@@ -21,6 +24,7 @@
 
 #define SLOTS_FLOWS 33u
 #define SLOTS_LEAST 2u
+#define SLOTS_RESPONSES 8u
 
 struct slots_account {
 	struct wire_flow *flow; /* NULL: it has ended */
@@ -43,8 +47,8 @@ struct slots {
 void slots_init(struct slots *s);
 /* n more slots have memory: they are free. */
 void slots_allocated(struct slots *s, uint32_t n);
-/* May a flow that holds this many take one more, if memory for it is found? */
-bool slots_allowed(const struct slots *s, uint32_t held);
+/* May a flow (of responses or not) that holds this many take one more, if memory for it is found? */
+bool slots_allowed(const struct slots *s, uint32_t held, bool response);
 /* Reserves a free slot (nfree > 0, slots_allowed) for the flow. */
 uint32_t slots_take(struct slots *s, struct wire_flow *f);
 /* The reserved slot is in flight. */

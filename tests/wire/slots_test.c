@@ -34,7 +34,7 @@ static uint32_t take(uint32_t i)
 
 static void fill(uint32_t i)
 {
-	while (slots_allowed(&slots, flow[i].held))
+	while (slots_allowed(&slots, flow[i].held, true))
 		take(i);
 }
 
@@ -68,7 +68,7 @@ static void two_slots_are_always_left_for_each_of_33_flows(void **state)
 	for (int step = 0; step < 200000; step++) {
 		uint32_t f = (uint32_t)rand() % SLOTS_FLOWS;
 
-		if (rand() % 3 && slots_allowed(&slots, flow[f].held)) {
+		if (rand() % 3 && slots_allowed(&slots, flow[f].held, true)) {
 			held[n++] = take(f);
 		} else if (n) {
 			uint32_t k = (uint32_t)rand() % n;
@@ -79,7 +79,7 @@ static void two_slots_are_always_left_for_each_of_33_flows(void **state)
 		}
 		for (f = 0; f < SLOTS_FLOWS; f++)
 			if (flow[f].held < SLOTS_LEAST)
-				assert_true(slots_allowed(&slots, flow[f].held));
+				assert_true(slots_allowed(&slots, flow[f].held, true));
 		assert_int_equal(slots.used, n);
 	}
 }
@@ -136,15 +136,29 @@ static void many_flows_with_one_slot_each_have_an_account_each(void **state)
 
 	for (int round = 0; round < 3; round++) {
 		for (uint32_t i = 0; i < WIRE_SLOTS; i++) {
-			assert_true(slots_allowed(&slots, 0));
+			assert_true(slots_allowed(&slots, 0, true));
 			slots_sent(&slots, slots_take(&slots, &many[i]));
 		}
-		assert_false(slots_allowed(&slots, 0));
+		assert_false(slots_allowed(&slots, 0, true));
 		for (uint32_t i = 0; i < WIRE_SLOTS; i++)
 			release(i);
 		assert_int_equal(slots_collect(&slots, released), WIRE_SLOTS);
 		assert_int_equal(slots.nfree_account, WIRE_SLOTS);
 	}
+	free(many);
+}
+
+static void responses_find_a_slot_when_requests_have_taken_all_they_may(void **state)
+{
+	struct wire_flow *many = calloc(WIRE_SLOTS, sizeof(*many));
+	uint32_t n = 0;
+
+	(void)state;
+	assert_non_null(many);
+	while (n < WIRE_SLOTS && slots_allowed(&slots, 0, false))
+		slots_sent(&slots, slots_take(&slots, &many[n++]));
+	assert_int_equal(WIRE_SLOTS - SLOTS_RESPONSES, n);
+	assert_true(slots_allowed(&slots, 0, true));
 	free(many);
 }
 
@@ -158,6 +172,7 @@ int main(void)
 		cmocka_unit_test_setup(a_release_of_what_is_not_in_flight_does_nothing, fresh),
 		cmocka_unit_test_setup(slots_of_an_ended_flow_come_back, fresh),
 		cmocka_unit_test_setup(many_flows_with_one_slot_each_have_an_account_each, fresh),
+		cmocka_unit_test_setup(responses_find_a_slot_when_requests_have_taken_all_they_may, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
