@@ -24,7 +24,11 @@
 #define REGIONS	   3u
 
 static uint64_t seed;
+#ifdef __SANITIZE_THREAD__
+static unsigned operations = 8000;
+#else
 static unsigned operations = 30000;
+#endif
 static atomic_bool stop;
 
 static char *arena, *aside; /* aside: where cells are moved to and back from */
