@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * EARLY marks functions that may run before anything is set up: an interposed function is called by the dynamic
- * loader's constructors, and by the runtime of ThreadSanitizer before its own tables exist. They are built without
- * its instrumentation.
+ * EARLY marks functions that may run before anything is set up: an interposed function is called by the
+ * dynamic loader's constructors, and by the runtime of ThreadSanitizer before its own tables exist. They are
+ * built without its instrumentation.
  */
 #ifndef UNPIN_MM_EARLY_H
 #define UNPIN_MM_EARLY_H

@@ -42,8 +42,8 @@ static const struct {
 	[MM_SCHED_SLICE] = { "sched_slice", probe_sched_slice },
 };
 
-/* Per facility: 0 not asked yet, 1 available, else the negative errno of the probe or DISABLED. Two threads that
- * ask at once probe twice and store the same. */
+/* Per facility: 0 not asked yet, 1 available, else the negative errno of the probe or DISABLED. Two threads
+ * that ask at once probe twice and store the same. */
 #define DISABLED (-100000)
 static atomic_int state[MM_FACILITIES];
 
@@ -136,7 +136,8 @@ static bool disabled_by_user(enum mm_facility f)
 		found |= named == (int)f;
 		bad |= named < 0;
 		if (named < 0 && !atomic_load(&reported))
-			log_warn("UNPIN_DISABLE: \"%.*s\" is not a facility and is ignored", (int)(len < 64 ? len : 64), at);
+			log_warn("UNPIN_DISABLE: \"%.*s\" is not a facility and is ignored",
+				(int)(len < 64 ? len : 64), at);
 	}
 	if (bad)
 		atomic_store(&reported, true);
@@ -183,5 +184,6 @@ const char *mm_facility_why_not(enum mm_facility f)
 			words ? words : "unknown error");
 		atomic_store_explicit(&reason[f].ready, 1, memory_order_release);
 	}
-	return atomic_load_explicit(&reason[f].ready, memory_order_acquire) ? reason[f].text : "refused by the kernel";
+	return atomic_load_explicit(&reason[f].ready, memory_order_acquire) ? reason[f].text
+									    : "refused by the kernel";
 }

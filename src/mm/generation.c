@@ -15,7 +15,8 @@
 
 /* Lies in a page of its own that reads as zero in a child. Set once, never unmapped; read by everybody. */
 static _Atomic(_Atomic uint64_t *) wiped;
-/* The last generation given out in this process or an ancestor: not wiped, so no number comes twice in one line. */
+/* The last generation given out in this process or an ancestor: not wiped, so no number comes twice in one
+ * line. */
 static _Atomic uint64_t last;
 
 static int make_page(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Which thread is inside which object right now, so that somebody who has shut an object's door can wait for those
- * who came in before: rarely, and at almost no cost to those who pass.
+ * Which thread is inside which object right now, so that somebody who has shut an object's door can wait for
+ * those who came in before: rarely, and at almost no cost to those who pass.
  *
  * The protocol, with a flag of the object as its door (Dekker's):
  *
@@ -11,13 +11,13 @@
  *	P3  read flag: open: act; closed: leave     C3  for each slot with slot.object == object:
  *	P4  slot.object = NULL (release)                wait until slot.object or slot.turn changes
  *
- * Either P3 sees the flag or C3 sees the slot. The order in P2 and C2 would take a full fence in both; membarrier(2)
- * in C2 has the kernel run the fence in every running thread of the process, so that P2 is only a compiler's
- * fence. A slot seen in C3 that has moved on (the turn) belongs to a later pass, which has seen the flag. Where
- * membarrier is refused, P2 is a full fence.
+ * Either P3 sees the flag or C3 sees the slot. The order in P2 and C2 would take a full fence in both;
+ * membarrier(2) in C2 has the kernel run the fence in every running thread of the process, so that P2 is only
+ * a compiler's fence. A slot seen in C3 that has moved on (the turn) belongs to a later pass, which has seen
+ * the flag. Where membarrier is refused, P2 is a full fence.
  *
- * A slot is written by its own thread only; slots are given to threads at their first pass and back when they end.
- * A thread never waits for itself: a signal handler that closes what it interrupted does not deadlock.
+ * A slot is written by its own thread only; slots are given to threads at their first pass and back when they
+ * end. A thread never waits for itself: a signal handler that closes what it interrupted does not deadlock.
  */
 #ifndef UNPIN_MM_INFLIGHT_H
 #define UNPIN_MM_INFLIGHT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Build systems ask for 64-bit offsets, and then the headers make mmap another name of mmap64; here they are two
- * functions. */
+/* Build systems ask for 64-bit offsets, and then the headers make mmap another name of mmap64; here they are
+ * two functions. */
 #undef _FILE_OFFSET_BITS
 #include "mm/interpose.h"
 
@@ -142,7 +142,8 @@ EARLY static void *raw_mremap(void *old, size_t old_len, size_t new_len, int fla
 	return (void *)syscall(SYS_mremap, old, old_len, new_len, flags, new);
 }
 
-/* Growing: where it stands if there is room, and only if not by moving, so that a pin diverges only for a move. */
+/* Growing: where it stands if there is room, and only if not by moving, so that a pin diverges only for a
+ * move. */
 static void *observed_grow(uintptr_t old, size_t old_len, size_t new_len, int flags)
 {
 	void *r;
@@ -193,7 +194,7 @@ EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags, ...)
 	}
 	if (!watched())
 		return raw_mremap(old, old_len, new_len, flags, new);
-	return observed_mremap((uintptr_t)old, old_len, new_len, flags, (uintptr_t)new);
+	return observed_mremap((uintptr_t)old, old_len, new_len, flags, (uintptr_t) new);
 }
 
 /* Whether the advice takes pages away. */
@@ -250,7 +251,8 @@ EXPORT int posix_madvise(void *addr, size_t len, int advice)
 }
 
 /* The ranges are the application's memory: read so that a bad pointer is the kernel's to refuse. */
-static void each_range(const struct iovec *vec, size_t count, int advice, void (*tell)(uintptr_t, size_t, int))
+static void each_range(
+	const struct iovec *vec, size_t count, int advice, void (*tell)(uintptr_t, size_t, int))
 {
 	enum safecopy_path path = safecopy_path();
 	struct iovec one;
@@ -271,7 +273,8 @@ static void after_discard(uintptr_t addr, size_t len, int advice)
 }
 
 /* The descriptor may mean us or another process: telling too much does no harm. */
-EXPORT ssize_t process_madvise(int pidfd, const struct iovec *vec, size_t count, int advice, unsigned int flags)
+EXPORT ssize_t process_madvise(
+	int pidfd, const struct iovec *vec, size_t count, int advice, unsigned int flags)
 {
 	ssize_t r;
 
@@ -283,7 +286,8 @@ EXPORT ssize_t process_madvise(int pidfd, const struct iovec *vec, size_t count,
 	return r;
 }
 
-/* Hardware keeps to the pages of a pin whatever the rights of the mapping become: only on-demand memory is told. */
+/* Hardware keeps to the pages of a pin whatever the rights of the mapping become: only on-demand memory is
+ * told. */
 EXPORT int mprotect(void *addr, size_t len, int prot)
 {
 	int r = (int)syscall(SYS_mprotect, addr, len, prot);

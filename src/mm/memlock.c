@@ -99,7 +99,8 @@ static int fill_gap(uintptr_t start, uintptr_t end)
 		if (vma_find(p.start, false, &v))
 			return -EFAULT;
 		p.end = v.end < end ? v.end : end;
-		p.foreign = msync((void *)p.start, p.end - p.start, MS_ASYNC | MS_INVALIDATE) && errno == EBUSY;
+		p.foreign =
+			msync((void *)p.start, p.end - p.start, MS_ASYNC | MS_INVALIDATE) && errno == EBUSY;
 		if (!insert(piece_at(p.start), p))
 			return -ENOMEM;
 		p.start = p.end;
@@ -184,7 +185,8 @@ static int let_go(uintptr_t addr, size_t len, bool unlock)
 
 void memlock_remove(uintptr_t addr, size_t len)
 {
-	/* Splitting needs memory only for part of what was added; without it the pages stay locked, which is safe. */
+	/* Splitting needs memory only for part of what was added; without it the pages stay locked, which is
+	 * safe. */
 	let_go(addr, len, true);
 }
 

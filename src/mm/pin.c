@@ -42,16 +42,16 @@ struct pin {
 	 */
 	atomic_bool diverged;
 	_Atomic uint64_t *pages; /* a bit per page: diverged */
-	uint64_t *forgotten;     /* diverged, and memlock.h knows; under create_lock */
+	uint64_t *forgotten;	 /* diverged, and memlock.h knows; under create_lock */
 	size_t chunks;
 	struct chunk chunk[];
 };
 
 /* ---- The table that pin_diverge() looks through ----
  *
- * Written under create_lock, read without locks: an entry is a row in a block that never goes away. A reader counts
- * itself among the walkers of the current epoch; whoever takes a pin out clears its row, begins a new epoch and waits
- * for the walkers of the old one, so that no one holds a pointer to a pin that is freed.
+ * Written under create_lock, read without locks: an entry is a row in a block that never goes away. A reader
+ * counts itself among the walkers of the current epoch; whoever takes a pin out clears its row, begins a new
+ * epoch and waits for the walkers of the old one, so that no one holds a pointer to a pin that is freed.
  */
 
 struct entry {
@@ -153,7 +153,8 @@ static struct entry *free_row(void)
 	for (;;) {
 		b = atomic_load(link);
 		if (!b) {
-			b = raw_mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			b = raw_mmap(
+				NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 			if (b == MAP_FAILED)
 				return NULL;
 			atomic_store(link, b);
@@ -190,7 +191,8 @@ static void unpublish(struct pin *pin)
 
 /* ---- Fork ---- */
 
-/* In a child, by whoever comes first: what the parent had is forgotten. Rows and pins are left as they are. */
+/* In a child, by whoever comes first: what the parent had is forgotten. Rows and pins are left as they are.
+ */
 static void forget_parent(void)
 {
 	/* Without a pin the filter is all zero, and best not touched. */
@@ -586,7 +588,8 @@ static bool inside(const struct pin *pin, uintptr_t va, size_t n)
 	return va >= pin->addr && va <= pin->end && n <= pin->end - va;
 }
 
-/* How many of the n bytes at va lie in one chunk and in pages that are all diverged, or all not, like the first. */
+/* How many of the n bytes at va lie in one chunk and in pages that are all diverged, or all not, like the
+ * first. */
 static size_t run_length(const struct pin *pin, uintptr_t va, size_t n, bool *is_diverged)
 {
 	uintptr_t end = va + n, at = page_down(va) + page_size();
@@ -608,8 +611,8 @@ static size_t direct_run(struct pin *pin, enum safecopy_path path, uintptr_t va,
 	bool is_diverged;
 
 	if (run_length(pin, va, n, &is_diverged) == n && !is_diverged)
-		done = in ? safecopy_to_user(path, (void *)va, buf, n, NULL) :
-			    safecopy_from_user(path, buf, (void *)va, n, NULL);
+		done = in ? safecopy_to_user(path, (void *)va, buf, n, NULL)
+			  : safecopy_from_user(path, buf, (void *)va, n, NULL);
 	inflight_leave(slot);
 	return done;
 }
@@ -647,7 +650,8 @@ static int copy_slow(struct pin *pin, enum safecopy_path path, uintptr_t va, cha
 		} else {
 			size_t done = direct_run(pin, path, va, buf, run, in);
 
-			/* Short of the run: diverged meanwhile, or unreachable. Either way the next round goes on there. */
+			/* Short of the run: diverged meanwhile, or unreachable. Either way the next round
+			 * goes on there. */
 			if (done < run && !page_diverged(pin, page_index(pin, va + done)))
 				err = lost_page(pin, va + done) ? 0 : -EFAULT;
 			run = done;
@@ -709,12 +713,14 @@ static uint64_t apply(uint64_t old, const void *arg)
 	return old == op->operand ? op->swap : old;
 }
 
-static int direct_atomic(struct pin *pin, enum safecopy_path path, uintptr_t va, const struct atomic_op *op, uint64_t *orig)
+static int direct_atomic(
+	struct pin *pin, enum safecopy_path path, uintptr_t va, const struct atomic_op *op, uint64_t *orig)
 {
 	struct inflight_slot *slot = inflight_enter(pin);
 	int err = -ESTALE;
 
-	if (atomic_load_explicit(&pin->diverged, memory_order_relaxed) && page_diverged(pin, page_index(pin, va)))
+	if (atomic_load_explicit(&pin->diverged, memory_order_relaxed) &&
+		page_diverged(pin, page_index(pin, va)))
 		err = -ESTALE;
 	else if (op->is_swap)
 		err = safecopy_cmp_swap(path, (uint64_t *)va, op->operand, op->swap, orig, NULL);
@@ -724,7 +730,8 @@ static int direct_atomic(struct pin *pin, enum safecopy_path path, uintptr_t va,
 	return err;
 }
 
-static int do_atomic(struct pin *pin, enum safecopy_path path, uintptr_t va, const struct atomic_op *op, uint64_t *orig)
+static int do_atomic(
+	struct pin *pin, enum safecopy_path path, uintptr_t va, const struct atomic_op *op, uint64_t *orig)
 {
 	int err;
 
@@ -744,7 +751,8 @@ static int do_atomic(struct pin *pin, enum safecopy_path path, uintptr_t va, con
 	return uringbuf_modify(&chunk_of(pin, va)->buf, va, apply, op, orig);
 }
 
-int pin_cmp_swap(struct pin *pin, enum safecopy_path path, uintptr_t va, uint64_t compare, uint64_t swap, uint64_t *orig)
+int pin_cmp_swap(struct pin *pin, enum safecopy_path path, uintptr_t va, uint64_t compare, uint64_t swap,
+	uint64_t *orig)
 {
 	const struct atomic_op op = { .is_swap = true, .operand = compare, .swap = swap };
 

@@ -8,12 +8,13 @@
 #include <stdint.h>
 
 /*
- * Makes [addr, addr + len) present, for writing (breaks copy-on-write) or reading. addr and len are page aligned. May
- * sleep (swap, file, memory cgroup). 0; -ENOMEM hole in the range; -EACCES the mapping does not allow it; -EFAULT past the
- * end of a file, guard page, hardware poison; -EAGAIN a passing shortage or a race with another thread's change
- * (try again). Pages before the failing one may have been made present. Uses MADV_POPULATE_*, or touching where that
- * is missing (errors are then told apart with vma.h; a thread that blocks SIGSEGV or SIGBUS cannot touch for writing
- * and always gets -EAGAIN: hand over to another thread). len == 0 is success. Errno is kept. Any thread.
+ * Makes [addr, addr + len) present, for writing (breaks copy-on-write) or reading. addr and len are page
+ * aligned. May sleep (swap, file, memory cgroup). 0; -ENOMEM hole in the range; -EACCES the mapping does not
+ * allow it; -EFAULT past the end of a file, guard page, hardware poison; -EAGAIN a passing shortage or a race
+ * with another thread's change (try again). Pages before the failing one may have been made present. Uses
+ * MADV_POPULATE_*, or touching where that is missing (errors are then told apart with vma.h; a thread that
+ * blocks SIGSEGV or SIGBUS cannot touch for writing and always gets -EAGAIN: hand over to another thread).
+ * len == 0 is success. Errno is kept. Any thread.
  */
 int populate(void *addr, size_t len, bool write);
 

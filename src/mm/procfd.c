@@ -11,12 +11,14 @@
 
 #include "mm/generation.h"
 
-/* Where our descriptors go: above what select() can hold and what programs that close "all" of them usually reach. */
+/* Where our descriptors go: above what select() can hold and what programs that close "all" of them usually
+ * reach. */
 #define HIGH_FD 4096
 
 static const char *const path_of[PROCFDS] = { "/proc/self/maps", "/proc/self/pagemap" };
 
-/* Low half: descriptor + 1, 0 for none; high half: the generation it was opened in. Changed by compare and swap. */
+/* Low half: descriptor + 1, 0 for none; high half: the generation it was opened in. Changed by compare and
+ * swap. */
 static _Atomic uint64_t open_fd[PROCFDS];
 
 int procfd_open(const char *path)

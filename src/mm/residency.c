@@ -25,7 +25,7 @@ struct scan {
 	uint64_t inverted, all_of, any_of, report;
 };
 
-#define SCAN         _IOWR('f', 16, struct scan)
+#define SCAN	     _IOWR('f', 16, struct scan)
 #define SCAN_PRESENT (1u << 3)
 #define SCAN_SWAPPED (1u << 4)
 #define SCAN_GUARD   (1u << 8) /* 6.15 */
@@ -129,7 +129,8 @@ static int answer_by_scan(uintptr_t addr, size_t npages, uint64_t all_of, uint64
 	return 0;
 }
 
-/* Entries of /proc/self/pagemap: one 64-bit word per page. Returns how many were read (none above the last mapping). */
+/* Entries of /proc/self/pagemap: one 64-bit word per page. Returns how many were read (none above the last
+ * mapping). */
 static long read_pagemap(uintptr_t addr, uint64_t *entry, size_t n)
 {
 	int fd = procfd_get(PROCFD_PAGEMAP);
@@ -157,7 +158,8 @@ int residency_probe_pagemap(void)
 	return entry & ENTRY_PRESENT ? 0 : -EOPNOTSUPP;
 }
 
-static int answer_by_pagemap(uintptr_t addr, size_t npages, uint64_t all_of, uint64_t none_of, struct answer *a)
+static int answer_by_pagemap(
+	uintptr_t addr, size_t npages, uint64_t all_of, uint64_t none_of, struct answer *a)
 {
 	uint64_t entry[256];
 	size_t done = 0, n;
@@ -272,7 +274,8 @@ int residency_swapped(const void *addr, size_t npages, unsigned char *swapped)
 	if (mm_have(MM_PAGEMAP_SCAN)) {
 		err = -EINVAL;
 		if (!atomic_load_explicit(&no_guard, memory_order_relaxed))
-			err = answer_by_scan((uintptr_t)addr, npages, SCAN_SWAPPED | SCAN_GUARD, SCAN_GUARD, &a);
+			err = answer_by_scan(
+				(uintptr_t)addr, npages, SCAN_SWAPPED | SCAN_GUARD, SCAN_GUARD, &a);
 		if (err == -EINVAL) {
 			atomic_store_explicit(&no_guard, true, memory_order_relaxed);
 			err = answer_by_scan((uintptr_t)addr, npages, SCAN_SWAPPED, 0, &a);

@@ -8,26 +8,28 @@
 #include <stdint.h>
 
 /*
- * Of the npages pages from the page-aligned addr, sets resident[i] to 1 when page i is present in this process's page
- * table, else 0 (holes, never touched, swapped out; with the mincore fallback, file pages count when they are in the page
- * cache and swapped anonymous pages count as absent). Returns the number of resident pages or a negative errno
- * (nothing is then written). npages <= 4096. No allocation.
+ * Of the npages pages from the page-aligned addr, sets resident[i] to 1 when page i is present in this
+ * process's page table, else 0 (holes, never touched, swapped out; with the mincore fallback, file pages
+ * count when they are in the page cache and swapped anonymous pages count as absent). Returns the number of
+ * resident pages or a negative errno (nothing is then written). npages <= 4096. No allocation.
  */
 int residency_query(const void *addr, size_t npages, unsigned char *resident);
 
-/* Like the above, but tells only whether all of [addr, addr+len) (any alignment) is present. 1, 0 or negative errno. */
+/* Like the above, but tells only whether all of [addr, addr+len) (any alignment) is present. 1, 0 or negative
+ * errno. */
 int residency_all(const void *addr, size_t len);
 
-/* Whether page i was swapped out (reading it back needs I/O): swapped[i] likewise. A page under migration counts, a
- * guard page does not on kernels that tell (6.15). With neither PAGEMAP_SCAN nor /proc/self/pagemap nothing is known:
- * returns -EOPNOTSUPP. */
+/* Whether page i was swapped out (reading it back needs I/O): swapped[i] likewise. A page under migration
+ * counts, a guard page does not on kernels that tell (6.15). With neither PAGEMAP_SCAN nor /proc/self/pagemap
+ * nothing is known: returns -EOPNOTSUPP. */
 int residency_swapped(const void *addr, size_t npages, unsigned char *swapped);
 
-/* Whether any swap device is on, from /proc/swaps, read at most once per second of now_ns (clock.h). True when the
- * file cannot be read: memory may then leave for all we know. Any thread. */
+/* Whether any swap device is on, from /proc/swaps, read at most once per second of now_ns (clock.h). True
+ * when the file cannot be read: memory may then leave for all we know. Any thread. */
 bool residency_swap_on(uint64_t now_ns);
 
-/* For facility.c: whether the kernel has PAGEMAP_SCAN, and lets us read /proc/self/pagemap. 0 or a negative errno. */
+/* For facility.c: whether the kernel has PAGEMAP_SCAN, and lets us read /proc/self/pagemap. 0 or a negative
+ * errno. */
 int residency_probe_scan(void);
 int residency_probe_pagemap(void);
 

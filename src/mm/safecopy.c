@@ -17,118 +17,119 @@
 
 #define HAVE_FIXUP 1
 
-/* What a routine returns, in rax and rdx: a count or an address, and the signal that ended it early (0: none). */
+/* What a routine returns, in rax and rdx: a count or an address, and the signal that ended it early (0:
+ * none). */
 struct outcome {
 	size_t value;
 	size_t sig;
 };
 
 /*
- * The copy, once for each direction; USER is the register that walks the application's memory. rdi, rsi and rcx
- * (bytes left) are moved on after each piece. Every piece is naturally aligned on the application's side and at most
- * 64 bytes, so it never straddles a page: a fault always hits the first access of a piece, and rcx is exact. The
- * handler sends a fault to NAME_end with the signal in rdx.
+ * The copy, once for each direction; USER is the register that walks the application's memory. rdi, rsi and
+ * rcx (bytes left) are moved on after each piece. Every piece is naturally aligned on the application's side
+ * and at most 64 bytes, so it never straddles a page: a fault always hits the first access of a piece, and
+ * rcx is exact. The handler sends a fault to NAME_end with the signal in rdx.
  *
- * The loop of 64 bytes uses SSE2, which every x86-64 has: it writes upwards (rep movsb does not, and is ahead by more than
- * a tenth only where everything is in the first-level cache). It stops 8 bytes short, so that the last 8 are one store.
+ * The loop of 64 bytes uses SSE2, which every x86-64 has: it writes upwards (rep movsb does not, and is ahead
+ * by more than a tenth only where everything is in the first-level cache). It stops 8 bytes short, so that
+ * the last 8 are one store.
  */
 #define PIECE(reg, mov, size)                                                                                \
-	mov " (%rsi), " reg "\n"                                                                                 \
-	mov " " reg ", (%rdi)\n"                                                                                 \
-	"add $" size ", %rsi\n"                                                                                  \
-	"add $" size ", %rdi\n"                                                                                  \
-	"sub $" size ", %rcx\n"
+	mov " (%rsi), " reg "\n" mov " " reg ", (%rdi)\n"                                                    \
+	    "add $" size ", %rsi\n"                                                                          \
+	    "add $" size ", %rdi\n"                                                                          \
+	    "sub $" size ", %rcx\n"
 
 /* clang-format off */
 #define COPY_ROUTINE(NAME, USER, USER_LOW, USER_LOAD, USER_STORE)                                            \
 asm(	".text\n"                                                                                            \
-	".p2align 6\n"                                                                                           \
-	".globl " NAME "\n"                                                                                      \
-	".hidden " NAME "\n"                                                                                     \
-	".type " NAME ", @function\n"                                                                            \
-	NAME ":\n"                                                                                               \
-	".cfi_startproc\n"                                                                                       \
-	"mov %rdx, %rcx\n"                                                                                       \
-	"xor %edx, %edx\n"                                                                                       \
-	"test $7, " USER_LOW "\n"                                                                                \
-	"jnz 10f\n"                                                                                              \
-	/* aligned to 8 */                                                                                       \
-	"1:\n"                                                                                                   \
-	"cmp $72, %rcx\n"                                                                                        \
-	"jae 20f\n"                                                                                              \
-	"2:\n"                                                                                                   \
-	"cmp $8, %rcx\n"                                                                                         \
-	"jb 4f\n"                                                                                                \
-	"3:\n"                                                                                                   \
-	PIECE("%rax", "mov", "8")                                                                                \
-	"cmp $8, %rcx\n"                                                                                         \
-	"jae 3b\n"                                                                                               \
-	/* the rest, less than 8 bytes */                                                                        \
-	"4:\n"                                                                                                   \
-	"test %rcx, %rcx\n"                                                                                      \
-	"jz 9f\n"                                                                                                \
-	"cmp $4, %rcx\n"                                                                                         \
-	"jb 5f\n"                                                                                                \
-	PIECE("%eax", "mov", "4")                                                                                \
-	"5:\n"                                                                                                   \
-	"cmp $2, %rcx\n"                                                                                         \
-	"jb 6f\n"                                                                                                \
-	PIECE("%ax", "mov", "2")                                                                                 \
-	"6:\n"                                                                                                   \
-	"test %rcx, %rcx\n"                                                                                      \
-	"jz 9f\n"                                                                                                \
-	PIECE("%al", "mov", "1")                                                                                 \
-	"9:\n"                                                                                                   \
-	".globl " NAME "_end\n"                                                                                  \
-	".hidden " NAME "_end\n"                                                                                 \
-	NAME "_end:\n"                                                                                           \
-	"mov %rcx, %rax\n"                                                                                       \
-	"ret\n"                                                                                                  \
-	/* up to a multiple of 8, as far as there are bytes */                                                   \
-	"10:\n"                                                                                                  \
-	"test %rcx, %rcx\n"                                                                                      \
-	"jz 9b\n"                                                                                                \
-	"test $1, " USER_LOW "\n"                                                                                \
-	"jz 11f\n"                                                                                               \
-	PIECE("%al", "mov", "1")                                                                                 \
-	"11:\n"                                                                                                  \
-	"test $2, " USER_LOW "\n"                                                                                \
-	"jz 12f\n"                                                                                               \
-	"cmp $2, %rcx\n"                                                                                         \
-	"jb 6b\n"                                                                                                \
-	PIECE("%ax", "mov", "2")                                                                                 \
-	"12:\n"                                                                                                  \
-	"test $4, " USER_LOW "\n"                                                                                \
-	"jz 1b\n"                                                                                                \
-	"cmp $4, %rcx\n"                                                                                         \
-	"jb 5b\n"                                                                                                \
-	PIECE("%eax", "mov", "4")                                                                                \
-	"jmp 1b\n"                                                                                               \
-	/* up to a multiple of 64: at least 72 bytes are left */                                                 \
-	"20:\n"                                                                                                  \
-	"test $56, " USER_LOW "\n"                                                                               \
-	"jz 22f\n"                                                                                               \
-	PIECE("%rax", "mov", "8")                                                                                \
-	"jmp 20b\n"                                                                                              \
-	"22:\n"                                                                                                  \
-	"cmp $72, %rcx\n"                                                                                        \
-	"jb 2b\n"                                                                                                \
-	USER_LOAD " (%rsi), %xmm0\n"                                                                             \
-	USER_LOAD " 16(%rsi), %xmm1\n"                                                                           \
-	USER_LOAD " 32(%rsi), %xmm2\n"                                                                           \
-	USER_LOAD " 48(%rsi), %xmm3\n"                                                                           \
-	USER_STORE " %xmm0, (%rdi)\n"                                                                            \
-	USER_STORE " %xmm1, 16(%rdi)\n"                                                                          \
-	USER_STORE " %xmm2, 32(%rdi)\n"                                                                          \
-	USER_STORE " %xmm3, 48(%rdi)\n"                                                                          \
-	"add $64, %rsi\n"                                                                                        \
-	"add $64, %rdi\n"                                                                                        \
-	"sub $64, %rcx\n"                                                                                        \
-	"jmp 22b\n"                                                                                              \
-	".cfi_endproc\n"                                                                                         \
-	".size " NAME ", . - " NAME "\n"                                                                         \
-	".globl " NAME "_limit\n"                                                                                \
-	".hidden " NAME "_limit\n"                                                                               \
+	".p2align 6\n"                                                                                       \
+	".globl " NAME "\n"                                                                                  \
+	".hidden " NAME "\n"                                                                                 \
+	".type " NAME ", @function\n"                                                                        \
+	NAME ":\n"                                                                                           \
+	".cfi_startproc\n"                                                                                   \
+	"mov %rdx, %rcx\n"                                                                                   \
+	"xor %edx, %edx\n"                                                                                   \
+	"test $7, " USER_LOW "\n"                                                                            \
+	"jnz 10f\n"                                                                                          \
+	/* aligned to 8 */                                                                                   \
+	"1:\n"                                                                                               \
+	"cmp $72, %rcx\n"                                                                                    \
+	"jae 20f\n"                                                                                          \
+	"2:\n"                                                                                               \
+	"cmp $8, %rcx\n"                                                                                     \
+	"jb 4f\n"                                                                                            \
+	"3:\n"                                                                                               \
+	PIECE("%rax", "mov", "8")                                                                            \
+	"cmp $8, %rcx\n"                                                                                     \
+	"jae 3b\n"                                                                                           \
+	/* the rest, less than 8 bytes */                                                                    \
+	"4:\n"                                                                                               \
+	"test %rcx, %rcx\n"                                                                                  \
+	"jz 9f\n"                                                                                            \
+	"cmp $4, %rcx\n"                                                                                     \
+	"jb 5f\n"                                                                                            \
+	PIECE("%eax", "mov", "4")                                                                            \
+	"5:\n"                                                                                               \
+	"cmp $2, %rcx\n"                                                                                     \
+	"jb 6f\n"                                                                                            \
+	PIECE("%ax", "mov", "2")                                                                             \
+	"6:\n"                                                                                               \
+	"test %rcx, %rcx\n"                                                                                  \
+	"jz 9f\n"                                                                                            \
+	PIECE("%al", "mov", "1")                                                                             \
+	"9:\n"                                                                                               \
+	".globl " NAME "_end\n"                                                                              \
+	".hidden " NAME "_end\n"                                                                             \
+	NAME "_end:\n"                                                                                       \
+	"mov %rcx, %rax\n"                                                                                   \
+	"ret\n"                                                                                              \
+	/* up to a multiple of 8, as far as there are bytes */                                               \
+	"10:\n"                                                                                              \
+	"test %rcx, %rcx\n"                                                                                  \
+	"jz 9b\n"                                                                                            \
+	"test $1, " USER_LOW "\n"                                                                            \
+	"jz 11f\n"                                                                                           \
+	PIECE("%al", "mov", "1")                                                                             \
+	"11:\n"                                                                                              \
+	"test $2, " USER_LOW "\n"                                                                            \
+	"jz 12f\n"                                                                                           \
+	"cmp $2, %rcx\n"                                                                                     \
+	"jb 6b\n"                                                                                            \
+	PIECE("%ax", "mov", "2")                                                                             \
+	"12:\n"                                                                                              \
+	"test $4, " USER_LOW "\n"                                                                            \
+	"jz 1b\n"                                                                                            \
+	"cmp $4, %rcx\n"                                                                                     \
+	"jb 5b\n"                                                                                            \
+	PIECE("%eax", "mov", "4")                                                                            \
+	"jmp 1b\n"                                                                                           \
+	/* up to a multiple of 64: at least 72 bytes are left */                                             \
+	"20:\n"                                                                                              \
+	"test $56, " USER_LOW "\n"                                                                           \
+	"jz 22f\n"                                                                                           \
+	PIECE("%rax", "mov", "8")                                                                            \
+	"jmp 20b\n"                                                                                          \
+	"22:\n"                                                                                              \
+	"cmp $72, %rcx\n"                                                                                    \
+	"jb 2b\n"                                                                                            \
+	USER_LOAD " (%rsi), %xmm0\n"                                                                         \
+	USER_LOAD " 16(%rsi), %xmm1\n"                                                                       \
+	USER_LOAD " 32(%rsi), %xmm2\n"                                                                       \
+	USER_LOAD " 48(%rsi), %xmm3\n"                                                                       \
+	USER_STORE " %xmm0, (%rdi)\n"                                                                        \
+	USER_STORE " %xmm1, 16(%rdi)\n"                                                                      \
+	USER_STORE " %xmm2, 32(%rdi)\n"                                                                      \
+	USER_STORE " %xmm3, 48(%rdi)\n"                                                                      \
+	"add $64, %rsi\n"                                                                                    \
+	"add $64, %rdi\n"                                                                                    \
+	"sub $64, %rcx\n"                                                                                    \
+	"jmp 22b\n"                                                                                          \
+	".cfi_endproc\n"                                                                                     \
+	".size " NAME ", . - " NAME "\n"                                                                     \
+	".globl " NAME "_limit\n"                                                                            \
+	".hidden " NAME "_limit\n"                                                                           \
 	NAME "_limit:\n")
 
 COPY_ROUTINE("safecopy_asm_to_user", "%rdi", "%dil", "movdqu", "movdqa");
@@ -137,22 +138,22 @@ COPY_ROUTINE("safecopy_asm_from_user", "%rsi", "%sil", "movdqa", "movdqu");
 /* The small ones: body, then the label a fault goes to. */
 #define SMALL_ROUTINE(NAME, BODY, END)                                                                       \
 asm(	".text\n"                                                                                            \
-	".p2align 4\n"                                                                                           \
-	".globl " NAME "\n"                                                                                      \
-	".hidden " NAME "\n"                                                                                     \
-	".type " NAME ", @function\n"                                                                            \
-	NAME ":\n"                                                                                               \
-	".cfi_startproc\n"                                                                                       \
-	BODY                                                                                                     \
-	".globl " NAME "_end\n"                                                                                  \
-	".hidden " NAME "_end\n"                                                                                 \
-	NAME "_end:\n"                                                                                           \
-	END                                                                                                      \
-	"ret\n"                                                                                                  \
-	".cfi_endproc\n"                                                                                         \
-	".size " NAME ", . - " NAME "\n"                                                                         \
-	".globl " NAME "_limit\n"                                                                                \
-	".hidden " NAME "_limit\n"                                                                               \
+	".p2align 4\n"                                                                                       \
+	".globl " NAME "\n"                                                                                  \
+	".hidden " NAME "\n"                                                                                 \
+	".type " NAME ", @function\n"                                                                        \
+	NAME ":\n"                                                                                           \
+	".cfi_startproc\n"                                                                                   \
+	BODY                                                                                                 \
+	".globl " NAME "_end\n"                                                                              \
+	".hidden " NAME "_end\n"                                                                             \
+	NAME "_end:\n"                                                                                       \
+	END                                                                                                  \
+	"ret\n"                                                                                              \
+	".cfi_endproc\n"                                                                                     \
+	".size " NAME ", . - " NAME "\n"                                                                     \
+	".globl " NAME "_limit\n"                                                                            \
+	".hidden " NAME "_limit\n"                                                                           \
 	NAME "_limit:\n")
 
 /* (ptr, compare, swap): the value before in rax */
@@ -168,7 +169,7 @@ SMALL_ROUTINE("safecopy_asm_fetch_add",
 	"mov %rsi, %rax\n"
 	"lock xadd %rax, (%rdi)\n",
 	"");
-/* (addr, last byte, page size): the address reached in rax. The first touch of each further page is its first byte. */
+/* (addr, last byte, page size): the address reached in rax. Of each further page the first byte is touched. */
 SMALL_ROUTINE("safecopy_asm_touch_read",
 	"lea -1(%rdx), %rcx\n"
 	"xor %edx, %edx\n"
@@ -196,14 +197,14 @@ SMALL_ROUTINE("safecopy_asm_touch_write",
 /* clang-format on */
 
 #define ROUTINES(X)                                                                                          \
-	X(safecopy_asm_to_user)                                                                                  \
-	X(safecopy_asm_from_user)                                                                                \
-	X(safecopy_asm_cmp_swap)                                                                                 \
-	X(safecopy_asm_fetch_add)                                                                                \
-	X(safecopy_asm_touch_read)                                                                               \
+	X(safecopy_asm_to_user)                                                                              \
+	X(safecopy_asm_from_user)                                                                            \
+	X(safecopy_asm_cmp_swap)                                                                             \
+	X(safecopy_asm_fetch_add)                                                                            \
+	X(safecopy_asm_touch_read)                                                                           \
 	X(safecopy_asm_touch_write)
 
-#define HIDDEN __attribute__((visibility("hidden")))
+#define HIDDEN	__attribute__((visibility("hidden")))
 #define X(name) extern HIDDEN const char name##_end[], name##_limit[];
 ROUTINES(X)
 #undef X
@@ -276,7 +277,8 @@ static void report(struct safecopy_fault *fault, uintptr_t addr, int sig)
 /* At most 3 pieces to the first multiple of 8, the whole words, 3 pieces after them. */
 #define PIECES 7
 
-/* Cuts [addr, addr + n) into naturally aligned pieces in ascending order, as the header says; returns how many. */
+/* Cuts [addr, addr + n) into naturally aligned pieces in ascending order, as the header says; returns how
+ * many. */
 static unsigned cut(uintptr_t addr, size_t n, struct iovec *piece)
 {
 	unsigned count = 0;
@@ -302,7 +304,7 @@ static unsigned cut(uintptr_t addr, size_t n, struct iovec *piece)
 
 static size_t by_process_vm(long number, const void *private, const void *user, size_t n)
 {
-	struct iovec local = { (void *)(uintptr_t)private, n }, piece[PIECES];
+	struct iovec local = { (void *)(uintptr_t) private, n }, piece[PIECES];
 	unsigned count = cut((uintptr_t)user, n, piece);
 	int saved = errno;
 	long r = syscall(number, getpid(), &local, 1ul, piece, (unsigned long)count, 0ul);
@@ -311,7 +313,8 @@ static size_t by_process_vm(long number, const void *private, const void *user, 
 	return r > 0 ? (size_t)r : 0;
 }
 
-/* How much to copy from user in one step of at most most bytes: ends at a multiple of 8, so that no word is cut. */
+/* How much to copy from user in one step of at most most bytes: ends at a multiple of 8, so that no word is
+ * cut. */
 static size_t step_from(uintptr_t user, size_t n, size_t most)
 {
 	size_t step = most - (user & 7);
@@ -335,8 +338,8 @@ static size_t process_vm_copy(long number, const char *private, const char *user
 }
 
 /*
- * The kernel's copy is aligned on the side it writes. Reading, words of the application tear unless the private buffer
- * is aligned like them: one that is not gets its bytes by way of one that is.
+ * The kernel's copy is aligned on the side it writes. Reading, words of the application tear unless the
+ * private buffer is aligned like them: one that is not gets its bytes by way of one that is.
  */
 static size_t process_vm_read(char *private, const char *user, size_t n)
 {
@@ -344,7 +347,7 @@ static size_t process_vm_read(char *private, const char *user, size_t n)
 	size_t done = 0, step, r;
 	uintptr_t at;
 
-	if (!(((uintptr_t)private ^ (uintptr_t)user) & 7))
+	if (!(((uintptr_t) private ^ (uintptr_t)user) & 7))
 		return process_vm_copy(SYS_process_vm_readv, private, user, n);
 	while (done < n) {
 		at = (uintptr_t)user + done;
@@ -358,7 +361,8 @@ static size_t process_vm_read(char *private, const char *user, size_t n)
 	return done;
 }
 
-size_t safecopy_to_user(enum safecopy_path path, void *dst, const void *src, size_t n, struct safecopy_fault *fault)
+size_t safecopy_to_user(
+	enum safecopy_path path, void *dst, const void *src, size_t n, struct safecopy_fault *fault)
 {
 	size_t done = 0;
 	int sig = 0;
@@ -373,14 +377,15 @@ size_t safecopy_to_user(enum safecopy_path path, void *dst, const void *src, siz
 		sig = (int)o.sig;
 	} else
 #endif
-	if (path != SAFECOPY_NONE)
+		if (path != SAFECOPY_NONE)
 		done = process_vm_copy(SYS_process_vm_writev, src, dst, n);
 	if (done < n)
 		report(fault, (uintptr_t)dst + done, sig);
 	return done;
 }
 
-size_t safecopy_from_user(enum safecopy_path path, void *dst, const void *src, size_t n, struct safecopy_fault *fault)
+size_t safecopy_from_user(
+	enum safecopy_path path, void *dst, const void *src, size_t n, struct safecopy_fault *fault)
 {
 	size_t done = 0;
 	int sig = 0;
@@ -395,7 +400,7 @@ size_t safecopy_from_user(enum safecopy_path path, void *dst, const void *src, s
 		sig = (int)o.sig;
 	} else
 #endif
-	if (path != SAFECOPY_NONE)
+		if (path != SAFECOPY_NONE)
 		done = process_vm_read(dst, src, n);
 	if (done < n)
 		report(fault, (uintptr_t)src + done, sig);
@@ -422,8 +427,8 @@ int safecopy_cmp_swap(enum safecopy_path path, uint64_t *ptr, uint64_t compare, 
 	return 0;
 }
 
-int safecopy_fetch_add(enum safecopy_path path, uint64_t *ptr, uint64_t add, uint64_t *orig,
-	struct safecopy_fault *fault)
+int safecopy_fetch_add(
+	enum safecopy_path path, uint64_t *ptr, uint64_t add, uint64_t *orig, struct safecopy_fault *fault)
 {
 	struct outcome o;
 
@@ -447,8 +452,8 @@ int safecopy_touch(const void *addr, size_t len, int write, struct safecopy_faul
 
 	if (!len)
 		return 0;
-	o = write ? safecopy_asm_touch_write(from, from + len - 1, page_size()) :
-		    safecopy_asm_touch_read(from, from + len - 1, page_size());
+	o = write ? safecopy_asm_touch_write(from, from + len - 1, page_size())
+		  : safecopy_asm_touch_read(from, from + len - 1, page_size());
 	if (!o.sig)
 		return 0;
 	report(fault, o.value, (int)o.sig);
@@ -463,8 +468,8 @@ int safecopy_cmp_swap(enum safecopy_path path, uint64_t *ptr, uint64_t compare, 
 	return -EOPNOTSUPP;
 }
 
-int safecopy_fetch_add(enum safecopy_path path, uint64_t *ptr, uint64_t add, uint64_t *orig,
-	struct safecopy_fault *fault)
+int safecopy_fetch_add(
+	enum safecopy_path path, uint64_t *ptr, uint64_t add, uint64_t *orig, struct safecopy_fault *fault)
 {
 	return -EOPNOTSUPP;
 }

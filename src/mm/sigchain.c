@@ -28,10 +28,11 @@ int __sigaction(int sig, const struct sigaction *act, struct sigaction *old);
 
 /* ---- The table of what the application has installed ----
  *
- * An action is written into a free record and becomes current by one atomic exchange, which also yields the action it
- * replaces; the replaced record is free again. Every publication has a ticket of its own, so a reader who sees the same
- * word before and after copying a record has copied what was current. No one ever waits: it works in signal
- * handlers and in a child forked in the middle of anything (which at worst loses a record).
+ * An action is written into a free record and becomes current by one atomic exchange, which also yields the
+ * action it replaces; the replaced record is free again. Every publication has a ticket of its own, so a
+ * reader who sees the same word before and after copying a record has copied what was current. No one ever
+ * waits: it works in signal handlers and in a child forked in the middle of anything (which at worst loses a
+ * record).
  */
 
 struct action {
@@ -206,15 +207,16 @@ static bool is_synchronous(int sig, const siginfo_t *info)
 }
 
 /*
- * The default action, as if we did not exist: the kernel gets SIG_DFL, and the same signal becomes pending for this
- * thread, blocked until our return restores the interrupted registers and mask. Where it cannot be queued, the
- * instruction faults again by itself.
+ * The default action, as if we did not exist: the kernel gets SIG_DFL, and the same signal becomes pending
+ * for this thread, blocked until our return restores the interrupted registers and mask. Where it cannot be
+ * queued, the instruction faults again by itself.
  */
 static void die(int sig, siginfo_t *info, ucontext_t *context)
 {
 	const struct sigaction dfl = { .sa_handler = SIG_DFL };
 
-	/* The kernel does not deliver what has no handler to the first process of a container, unless it is a fault. */
+	/* The kernel does not deliver what has no handler to the first process of a container, unless it is a
+	 * fault. */
 	if (!is_synchronous(sig, info) && getpid() == 1)
 		return;
 	__sigaction(sig, &dfl, NULL);
@@ -262,8 +264,8 @@ static void deliver(int sig, siginfo_t *info, ucontext_t *context)
 
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
-	/* errno needs no care: nothing on the way to a repair sets it, and what the application's handler does to it
-	 * is the application's. */
+	/* errno needs no care: nothing on the way to a repair sets it, and what the application's handler
+	 * does to it is the application's. */
 	if (is_synchronous(sig, info) && safecopy_repair(sig, context))
 		return;
 	deliver(sig, info, context);
@@ -271,7 +273,8 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 
 /* ---- Being in front ---- */
 
-/* Our handler, with those flags that the kernel must see: the stack it runs on and what becomes of system calls. */
+/* Our handler, with those flags that the kernel must see: the stack it runs on and what becomes of system
+ * calls. */
 static void make_front(struct sigaction *act, const struct action *app)
 {
 	memset(act, 0, sizeof(*act));
@@ -311,8 +314,8 @@ static bool same_action(const struct action *a, const struct action *b)
 }
 
 /*
- * Takes over: what the kernel has becomes the table's action, then ours goes in. An action that slipped in between (a
- * thread inside libc, a raw system call) is displaced by ours and adopted.
+ * Takes over: what the kernel has becomes the table's action, then ours goes in. An action that slipped in
+ * between (a thread inside libc, a raw system call) is displaced by ours and adopted.
  */
 static int take_over(int sig)
 {
@@ -376,8 +379,8 @@ static struct action as_installed(int sig, const struct sigaction *act)
 {
 	struct action a = from_libc(act);
 
-	a.flags &= SA_NOCLDSTOP | SA_NOCLDWAIT | SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NODEFER | (int)SA_RESETHAND |
-		   SA_EXPOSE_TAGBITS;
+	a.flags &= SA_NOCLDSTOP | SA_NOCLDWAIT | SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NODEFER |
+		   (int)SA_RESETHAND | SA_EXPOSE_TAGBITS;
 	a.mask &= ~(1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1));
 	add_restorer(sig, &a);
 	return a;
@@ -407,7 +410,8 @@ static int table_sigaction(int sig, const struct sigaction *act, struct sigactio
 	return 0;
 }
 
-/* Before the table counts. If sigchain_install() begins meanwhile, the action just set may have displaced ours. */
+/* Before the table counts. If sigchain_install() begins meanwhile, the action just set may have displaced
+ * ours. */
 static int plain_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	struct sigaction was;

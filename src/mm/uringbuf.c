@@ -24,9 +24,9 @@
 #define MOST_RINGS  32
 
 /*
- * What passes between private buffers and pinned pages goes through a pipe: the kernel serves a pipe that does not
- * block within the system call, while it hands reads of a memory file to a worker thread (50 us). At most this much at
- * a time; the pipe may hold less.
+ * What passes between private buffers and pinned pages goes through a pipe: the kernel serves a pipe that
+ * does not block within the system call, while it hands reads of a memory file to a worker thread (50 us). At
+ * most this much at a time; the pipe may hold less.
  */
 #define PIPE_BYTES 65536u
 
@@ -44,7 +44,8 @@ struct ring {
 	pthread_mutex_t io;
 	struct io_uring uring;
 	int pipe[2]; /* empty between copies */
-	/* Buffers given back whose pages the kernel has not let go of yet: on older kernels that takes up to a second. */
+	/* Buffers given back whose pages the kernel has not let go of yet: on older kernels that takes up to
+	 * a second. */
 	unsigned releasing;
 	bool dead; /* the queues are of no use any more */
 };
@@ -215,7 +216,8 @@ static int update(struct ring *r, unsigned slot, uintptr_t addr, size_t len, uin
 	return n == 1 ? 0 : n < 0 ? n : -EFAULT;
 }
 
-/* Waits until some ring has nothing left to let go of, for a moment at most. False: there was nothing to wait for. */
+/* Waits until some ring has nothing left to let go of, for a moment at most. False: there was nothing to wait
+ * for. */
 static bool wait_for_releases(void)
 {
 	const struct timespec nap = { 0, 2 * NSEC_PER_MSEC };
@@ -239,8 +241,8 @@ static bool wait_for_releases(void)
 }
 
 /*
- * The charge is per user, and the kernel gives back that of a process that has ended 10 to 20 ms late: a program that
- * runs twice in a row must not fail the second time. What can never fit fails at once.
+ * The charge is per user, and the kernel gives back that of a process that has ended 10 to 20 ms late: a
+ * program that runs twice in a row must not fail the second time. What can never fit fails at once.
  */
 static int update_patiently(struct ring *r, unsigned slot, uintptr_t addr, size_t len)
 {
@@ -277,8 +279,8 @@ int uringbuf_pin(uintptr_t addr, size_t len, struct uringbuf *out)
 		free_slot(out);
 		if (err != -EBADF)
 			break;
-		/* The application closed our descriptor. What is pinned stays so (the ring's memory holds it); new pins
-		 * get another ring. */
+		/* The application closed our descriptor. What is pinned stays so (the ring's memory holds
+		 * it); new pins get another ring. */
 		pthread_mutex_lock(&lock);
 		r->usable = false;
 		pthread_mutex_unlock(&lock);
@@ -401,8 +403,8 @@ int uringbuf_read(const struct uringbuf *buf, uintptr_t va, void *to, size_t n)
 	return went < 0 ? -EFAULT : 0;
 }
 
-int uringbuf_modify(const struct uringbuf *buf, uintptr_t va, uint64_t (*change)(uint64_t old, const void *arg),
-	const void *arg, uint64_t *orig)
+int uringbuf_modify(const struct uringbuf *buf, uintptr_t va,
+	uint64_t (*change)(uint64_t old, const void *arg), const void *arg, uint64_t *orig)
 {
 	struct ring *r = rings[buf->ring];
 	int saved = errno;

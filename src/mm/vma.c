@@ -18,7 +18,7 @@ struct query {
 	uint64_t name_addr, build_id_addr;
 };
 
-#define QUERY         _IOWR('f', 17, struct query)
+#define QUERY	      _IOWR('f', 17, struct query)
 #define QUERY_READ    0x01
 #define QUERY_WRITE   0x02
 #define QUERY_EXEC    0x04
@@ -31,7 +31,8 @@ struct query {
 /* Mappings without a file that the kernel made, not the application. */
 static bool is_special(const char *name)
 {
-	static const char *const prefixes[] = { "[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors", "[sigpage" };
+	static const char *const prefixes[] = { "[vdso", "[vvar", "[vsyscall", "[uprobes", "[vectors",
+		"[sigpage" };
 
 	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
 		if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
@@ -65,7 +66,9 @@ int vma_probe_query(void)
 
 static int query_name(const struct query *found, char *name, uint32_t size)
 {
-	struct query q = { .size = sizeof(q), .addr = found->start, .name_size = size, .name_addr = (uintptr_t)name };
+	struct query q = {
+		.size = sizeof(q), .addr = found->start, .name_size = size, .name_addr = (uintptr_t)name
+	};
 	int err = query_ioctl(&q);
 
 	return err ? err : q.start == found->start ? 0 : -EAGAIN;

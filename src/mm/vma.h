@@ -10,18 +10,19 @@
 struct vma {
 	uintptr_t start, end; /* [start, end) */
 	bool read, write, exec, shared;
-	bool file;   /* backed by a file, shmem or memfd: its pages can be given back without swap (shmem: needs swap) */
-	bool special; /* [vdso], [vvar], [vsyscall] and the like */
+	bool file; /* backed by a file, shmem or memfd: its pages can be given back without swap (shmem: needs
+		      swap) */
+	bool special;		/* [vdso], [vvar], [vsyscall] and the like */
 	uint64_t offset, inode; /* of the file; 0 without one */
 };
 
-/* The mapping that holds addr, or with next, the first one that ends above addr. 0, -ENOENT, or another negative
- * errno. No allocation; any thread; async-signal-safe; errno is kept. */
+/* The mapping that holds addr, or with next, the first one that ends above addr. 0, -ENOENT, or another
+ * negative errno. No allocation; any thread; async-signal-safe; errno is kept. */
 int vma_find(uintptr_t addr, bool next, struct vma *out);
 
 /*
- * Walks [addr, addr + len): 0 when all is mapped with at least the wanted rights, -ENOMEM at a hole, -EACCES at a
- * mapping without them; *where gets the first address concerned (may be NULL).
+ * Walks [addr, addr + len): 0 when all is mapped with at least the wanted rights, -ENOMEM at a hole, -EACCES
+ * at a mapping without them; *where gets the first address concerned (may be NULL).
  */
 int vma_check(uintptr_t addr, size_t len, bool want_read, bool want_write, uintptr_t *where);
 

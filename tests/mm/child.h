@@ -22,8 +22,8 @@ __attribute__((visibility("default"))) const char *__tsan_default_options(void)
 	return "handle_segv=0:handle_sigbus=0:handle_abort=0";
 }
 
-/* The wait status of a child that ran fn and left with its result, without cmocka's handlers. A child that hangs is killed
- * by SIGALRM. */
+/* The wait status of a child that ran fn and left with its result, without cmocka's handlers. A child that
+ * hangs is killed by SIGALRM. */
 static inline int in_child(int (*fn)(void))
 {
 	const struct rlimit no_core = { 0, 0 };

@@ -45,7 +45,8 @@ static void what_the_user_names_is_off_and_nothing_else(void **state)
 	assert_true(exited(in_child(two_disabled), 0));
 }
 
-/* What the child has written to standard error while asking, after setting UNPIN_DISABLE to a word unknown. */
+/* What the child has written to standard error while asking, after setting UNPIN_DISABLE to a word unknown.
+ */
 static int reports_once(void)
 {
 	char text[4096];
@@ -94,7 +95,8 @@ static int refused(void)
 	errno = 5;
 	if (mm_have(MM_PROCESS_VM) || mm_have(MM_IO_URING) || errno != 5)
 		return 1;
-	return strcmp(mm_facility_why_not(MM_IO_URING), "refused by the kernel: Operation not permitted") ? 2 : 0;
+	return strcmp(mm_facility_why_not(MM_IO_URING), "refused by the kernel: Operation not permitted") ? 2
+													  : 0;
 }
 
 static void what_the_kernel_refuses_is_missing_with_its_reason(void **state)

@@ -27,7 +27,8 @@
 
 #define PAGE 4096ul
 
-/* What the observer was told last, and how often. Volatile: libc promises the compiler that sbrk() calls nobody back. */
+/* What the observer was told last, and how often. Volatile: libc promises the compiler that sbrk() calls
+ * nobody back. */
 static volatile struct told {
 	enum mm_change what;
 	uintptr_t addr;
@@ -46,11 +47,11 @@ static void observe(enum mm_change what, uintptr_t addr, size_t len)
 }
 
 #define assert_told(n, w, a, l)                                                                              \
-	do {                                                                                                     \
-		assert_true(times > (n));                                                                            \
-		assert_int_equal(told[n].what, w);                                                                   \
-		assert_ptr_equal(told[n].addr, (uintptr_t)(a));                                                      \
-		assert_int_equal(told[n].len, l);                                                                    \
+	do {                                                                                                 \
+		assert_true(times > (n));                                                                    \
+		assert_int_equal(told[n].what, w);                                                           \
+		assert_ptr_equal(told[n].addr, (uintptr_t)(a));                                              \
+		assert_int_equal(told[n].len, l);                                                            \
 	} while (0)
 
 static int setup(void **state)
@@ -109,9 +110,11 @@ static void mmap_tells_only_when_it_replaces(void **state)
 	assert_ptr_equal(mmap(p, 2 * PAGE - 5, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), p);
 	assert_int_equal(times, 1);
 	assert_told(0, MM_UNMAP, p, 2 * PAGE);
-	assert_ptr_equal(mmap64(p + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), p + PAGE);
+	assert_ptr_equal(
+		mmap64(p + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), p + PAGE);
 	assert_told(1, MM_UNMAP, p + PAGE, PAGE);
-	assert_ptr_equal(mmap(p, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0), MAP_FAILED);
+	assert_ptr_equal(mmap(p, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+		MAP_FAILED);
 	assert_int_equal(errno, EEXIST);
 	assert_ptr_not_equal(mmap(p, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), p);
 	assert_int_equal(times, 2);
@@ -162,10 +165,10 @@ static void growing_in_place_takes_nothing_away(void **state)
 
 static void madvise_tells_what_discards_and_nothing_else(void **state)
 {
-	static const int harmless[] = { MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTFORK, MADV_DOFORK,
-		20 /* COLD */, 23 /* POPULATE_WRITE */ };
-	static const int discards[] = { MADV_DONTNEED, MADV_FREE, MADV_REMOVE, 21 /* PAGEOUT */, MADV_DONTNEED_LOCKED,
-		102 /* GUARD_INSTALL */ };
+	static const int harmless[] = { MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED,
+		MADV_DONTFORK, MADV_DOFORK, 20 /* COLD */, 23 /* POPULATE_WRITE */ };
+	static const int discards[] = { MADV_DONTNEED, MADV_FREE, MADV_REMOVE, 21 /* PAGEOUT */,
+		MADV_DONTNEED_LOCKED, 102 /* GUARD_INSTALL */ };
 	char *p = map(2);
 
 	for (unsigned i = 0; i < sizeof(harmless) / sizeof(harmless[0]); i++)
@@ -242,7 +245,8 @@ static int move_break(void)
 	if (end != start + 4 * PAGE || sbrk(-(intptr_t)(2 * PAGE)) != end)
 		return 2;
 	end = (char *)(((uintptr_t)end + PAGE - 1) & ~(PAGE - 1));
-	if (times != 1 || told[0].what != MM_UNMAP || told[0].addr != (uintptr_t)end - 2 * PAGE || told[0].len != 2 * PAGE)
+	if (times != 1 || told[0].what != MM_UNMAP || told[0].addr != (uintptr_t)end - 2 * PAGE ||
+		told[0].len != 2 * PAGE)
 		return 3;
 	if (brk(start) || times != 2 || told[1].len != 2 * PAGE || sbrk(0) != start)
 		return 4;
@@ -340,9 +344,10 @@ static void without_an_observer_all_goes_on_as_usual(void **state)
 
 static void they_are_the_ones_that_libraries_find(void **state)
 {
-	static const char *const names[] = { "munmap", "mremap", "mmap", "mmap64", "madvise", "posix_madvise", "process_madvise",
-		"mprotect", "pkey_mprotect", "brk", "sbrk", "shmat", "shmdt", "sigaction", "signal", "ssignal", "bsd_signal",
-		"sysv_signal", "__sysv_signal", "sigset", "sigignore", "siginterrupt" };
+	static const char *const names[] = { "munmap", "mremap", "mmap", "mmap64", "madvise", "posix_madvise",
+		"process_madvise", "mprotect", "pkey_mprotect", "brk", "sbrk", "shmat", "shmdt", "sigaction",
+		"signal", "ssignal", "bsd_signal", "sysv_signal", "__sysv_signal", "sigset", "sigignore",
+		"siginterrupt" };
 	void *libc = dlopen("libc.so.6", RTLD_NOW);
 	Dl_info ours, found;
 

@@ -31,11 +31,11 @@
 #define PAGE 4096ul
 
 #define CHECK(what)                                                                                          \
-	do {                                                                                                     \
-		if (!(what)) {                                                                                       \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                               \
-			return 1;                                                                                        \
-		}                                                                                                    \
+	do {                                                                                                 \
+		if (!(what)) {                                                                               \
+			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
+			return 1;                                                                            \
+		}                                                                                            \
 	} while (0)
 
 static enum safecopy_path path;
@@ -250,7 +250,8 @@ static int with_foreign_lock(void)
 	CHECK(!syscall(SYS_mlock, p + PAGE, PAGE));
 	CHECK(!create(p, 4 * PAGE, &a) && !create(p + PAGE, 2 * PAGE, &b));
 	pin_destroy(a);
-	CHECK(!page_locked(p) && page_locked(p + PAGE) && page_locked(p + 2 * PAGE) && !page_locked(p + 3 * PAGE));
+	CHECK(!page_locked(p) && page_locked(p + PAGE) && page_locked(p + 2 * PAGE) &&
+		!page_locked(p + 3 * PAGE));
 	pin_destroy(b);
 	CHECK(page_locked(p + PAGE) && !page_locked(p + 2 * PAGE));
 	return 0;
@@ -356,8 +357,8 @@ static void do_discard_locked(unsigned char *page)
 	madvise(page, PAGE, MADV_DONTNEED_LOCKED);
 }
 
-static void (*const changes[])(unsigned char *page) = { do_munmap, do_replace, do_move_away, do_move_onto, do_discard,
-	do_discard_locked };
+static void (*const changes[])(unsigned char *page) = { do_munmap, do_replace, do_move_away, do_move_onto,
+	do_discard, do_discard_locked };
 
 #define CHANGES (sizeof(changes) / sizeof(changes[0]))
 
@@ -380,7 +381,8 @@ static int keeps_old_pages(void)
 			CHECK(got[i] == 0x11);
 		CHECK(!pin_copy_in(pin, path, (uintptr_t)p + PAGE + 5, sent, 3 * PAGE - 10));
 		CHECK(!pin_copy_out(pin, path, (uintptr_t)p + PAGE + 4, got, 3 * PAGE - 8));
-		CHECK(got[0] == 0x11 && got[1] == 0x22 && got[3 * PAGE - 10] == 0x22 && got[3 * PAGE - 9] == 0x11);
+		CHECK(got[0] == 0x11 && got[1] == 0x22 && got[3 * PAGE - 10] == 0x22 &&
+			got[3 * PAGE - 9] == 0x11);
 		/* What has not diverged is the application's memory still. */
 		CHECK(p[PAGE + 4] == 0x11 && p[PAGE + 5] == 0x22 && p[3 * PAGE] == 0x22);
 		/* What has never sees the new mapping. */
@@ -418,7 +420,8 @@ static int locked_fail(void)
 		} else {
 			CHECK(pin_copy_out(pin, path, (uintptr_t)p + 2 * PAGE, got, 1) == -EFAULT);
 			CHECK(pin_copy_in(pin, path, (uintptr_t)p + 2 * PAGE - 8, sent, 16) == -EFAULT);
-			CHECK(pin_fetch_add(pin, path, (uintptr_t)p + 2 * PAGE, 1, &orig) == -EFAULT || path != SAFECOPY_FIXUP);
+			CHECK(pin_fetch_add(pin, path, (uintptr_t)p + 2 * PAGE, 1, &orig) == -EFAULT ||
+				path != SAFECOPY_FIXUP);
 		}
 		CHECK(!pin_copy_out(pin, path, (uintptr_t)p + 3 * PAGE, got, PAGE) && got[0] == 0x11);
 		pin_destroy(pin);
@@ -500,7 +503,8 @@ static int unreachable(void)
 	CHECK(p[PAGE] == 0x22 && p[2 * PAGE - 1] == 0x22);
 	if (path == SAFECOPY_FIXUP) {
 		raw_munmap(p + 3 * PAGE, PAGE);
-		CHECK(!pin_fetch_add(pin, path, (uintptr_t)p + 3 * PAGE, 1, &orig) && orig == 0x2222222222222222);
+		CHECK(!pin_fetch_add(pin, path, (uintptr_t)p + 3 * PAGE, 1, &orig) &&
+			orig == 0x2222222222222222);
 	}
 	pin_destroy(pin);
 	return 0;
@@ -618,7 +622,8 @@ static int replaced_under_traffic(void)
 			/* From the return of mmap on. */
 			for (int look = 0; look < 20; look++)
 				for (size_t seen = 0; seen <= page; seen++)
-					CHECK(*(volatile unsigned char *)(arena + seen * PAGE + 17 + look * 100) == 0);
+					CHECK(*(volatile unsigned char *)(arena + seen * PAGE + 17 +
+									  look * 100) == 0);
 		}
 		atomic_store(&stop, true);
 		for (int i = 0; i < 2; i++)

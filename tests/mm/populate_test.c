@@ -25,11 +25,11 @@
 #define PAGE 4096ul
 
 #define CHECK(what)                                                                                          \
-	do {                                                                                                     \
-		if (!(what)) {                                                                                       \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                               \
-			return 1;                                                                                        \
-		}                                                                                                    \
+	do {                                                                                                 \
+		if (!(what)) {                                                                               \
+			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
+			return 1;                                                                            \
+		}                                                                                            \
 	} while (0)
 
 static unsigned char *map(size_t pages, int prot)

@@ -20,16 +20,17 @@
 #define PAGE 4096ul
 
 #define CHECK(what)                                                                                          \
-	do {                                                                                                     \
-		if (!(what)) {                                                                                       \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                               \
-			return 1;                                                                                        \
-		}                                                                                                    \
+	do {                                                                                                 \
+		if (!(what)) {                                                                               \
+			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
+			return 1;                                                                            \
+		}                                                                                            \
 	} while (0)
 
 static void each_way(int (*fn)(void))
 {
-	static const char *const ways[] = { "", "pagemap_scan", "pagemap_scan,pagemap", "pagemap_scan,pagemap,procmap_query" };
+	static const char *const ways[] = { "", "pagemap_scan", "pagemap_scan,pagemap",
+		"pagemap_scan,pagemap,procmap_query" };
 
 	for (unsigned i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
 		setenv("UNPIN_DISABLE", ways[i], 1);

@@ -62,10 +62,11 @@ static unsigned char *map_with_hole(size_t n, size_t hole)
 	return p;
 }
 
-static size_t copy(enum safecopy_path path, bool to_user, unsigned char *user, unsigned char *private, size_t n,
-	struct safecopy_fault *fault)
+static size_t copy(enum safecopy_path path, bool to_user, unsigned char *user, unsigned char *private,
+	size_t n, struct safecopy_fault *fault)
 {
-	return to_user ? safecopy_to_user(path, user, private, n, fault) : safecopy_from_user(path, private, user, n, fault);
+	return to_user ? safecopy_to_user(path, user, private, n, fault)
+		       : safecopy_from_user(path, private, user, n, fault);
 }
 
 static void fill(unsigned char *p, size_t n, unsigned seed)
@@ -92,7 +93,8 @@ static void every_size_and_alignment_arrives_whole_and_touches_nothing_else(void
 					memset(to, 0xee, sizeof(user));
 					memset(expect, 0xee, sizeof(expect));
 					memcpy(expect + to_off, from + from_off, n);
-					assert_int_equal(copy(paths[p], way, user + uo, private + po, n, NULL), n);
+					assert_int_equal(
+						copy(paths[p], way, user + uo, private + po, n, NULL), n);
 					assert_memory_equal(to, expect, sizeof(expect));
 				}
 			}
@@ -134,7 +136,8 @@ static void a_long_copy_stops_at_the_hole_in_its_middle(void **state)
 	for (unsigned p = 0; p < npaths; p++) {
 		for (unsigned way = 0; way < 2; way++) {
 			for (size_t off = 0; off < 70; off += 3) {
-				assert_int_equal(copy(paths[p], way, user + off, private, pages * PAGE - off, &fault),
+				assert_int_equal(
+					copy(paths[p], way, user + off, private, pages * PAGE - off, &fault),
 					hole * PAGE - off);
 				assert_ptr_equal(fault.addr, user + hole * PAGE);
 			}
@@ -184,8 +187,8 @@ static void past_the_end_of_a_file_is_a_fault_and_no_sigbus_of_the_program(void 
 
 static void addresses_that_cannot_exist_are_faults(void **state)
 {
-	static const uintptr_t bad[] = { 0, 8, 0x00007fffffffffff, 0x0000800000000000, 0x8000000000000003, UINTPTR_MAX - 99,
-		UINTPTR_MAX };
+	static const uintptr_t bad[] = { 0, 8, 0x00007fffffffffff, 0x0000800000000000, 0x8000000000000003,
+		UINTPTR_MAX - 99, UINTPTR_MAX };
 	unsigned char private[128] = { 0 };
 	struct safecopy_fault fault;
 
@@ -193,7 +196,8 @@ static void addresses_that_cannot_exist_are_faults(void **state)
 		for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 			assert_int_equal(safecopy_to_user(paths[p], (void *)bad[i], private, 100, &fault), 0);
 			assert_true(fault.addr == bad[i]);
-			assert_int_equal(safecopy_from_user(paths[p], private, (void *)bad[i], 100, &fault), 0);
+			assert_int_equal(
+				safecopy_from_user(paths[p], private, (void *)bad[i], 100, &fault), 0);
 			assert_true(fault.addr == bad[i]);
 		}
 	}
@@ -303,8 +307,8 @@ static bool short_moves_are_whole(void)
 
 static void a_poller_that_sees_the_last_byte_sees_the_whole_message(void **state)
 {
-	static const size_t sizes[] = { 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 24, 31, 63, 64, 65, 71, 72, 73, 100, 128, 200, 256,
-		1000, 1024, 2048, 4095, 4096, 16384, 65536 };
+	static const size_t sizes[] = { 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 24, 31, 63, 64, 65, 71, 72, 73,
+		100, 128, 200, 256, 1000, 1024, 2048, 4095, 4096, 16384, 65536 };
 
 	atomic_store(&mistakes, 0);
 	for (unsigned p = 0; p < npaths; p++) {
@@ -312,8 +316,10 @@ static void a_poller_that_sees_the_last_byte_sees_the_whole_message(void **state
 			for (size_t offset = 0; offset < 8; offset += 3) {
 				size_t end = offset + sizes[i];
 
-				/* The kernel's copy of a last piece of 2 or 4 bytes may show its last byte first. */
-				if (paths[p] == SAFECOPY_PROCESS_VM && !short_moves_are_whole() && (end & 7) && !(end & 1))
+				/* The kernel's copy of a last piece of 2 or 4 bytes may show its last byte
+				 * first. */
+				if (paths[p] == SAFECOPY_PROCESS_VM && !short_moves_are_whole() &&
+					(end & 7) && !(end & 1))
 					continue;
 				send_messages(paths[p], sizes[i], offset, 60);
 				if (atomic_load(&mistakes))
@@ -446,11 +452,13 @@ static void atomics_are_atomic_against_the_application(void **state)
 		skip();
 	pthread_create(&thread, NULL, add_ones, &word);
 	for (unsigned i = 0; i < ADDS; i++) {
-		assert_int_equal(safecopy_fetch_add(SAFECOPY_FIXUP, (uint64_t *)&word, 1u << 20, &orig, NULL), 0);
+		assert_int_equal(
+			safecopy_fetch_add(SAFECOPY_FIXUP, (uint64_t *)&word, 1u << 20, &orig, NULL), 0);
 		do {
 			seen = atomic_load(&word);
-			assert_int_equal(
-				safecopy_cmp_swap(SAFECOPY_FIXUP, (uint64_t *)&word, seen, seen - (1u << 20), &orig, NULL), 0);
+			assert_int_equal(safecopy_cmp_swap(SAFECOPY_FIXUP, (uint64_t *)&word, seen,
+						 seen - (1u << 20), &orig, NULL),
+				0);
 		} while (orig != seen);
 	}
 	pthread_join(thread, NULL);
@@ -482,12 +490,14 @@ static void an_atomic_that_cannot_be_done_changes_nothing(void **state)
 
 	if (no_fixup())
 		skip();
-	assert_int_equal(safecopy_fetch_add(SAFECOPY_FIXUP, (void *)(user + PAGE), 1, &orig, &fault), -EFAULT);
+	assert_int_equal(
+		safecopy_fetch_add(SAFECOPY_FIXUP, (void *)(user + PAGE), 1, &orig, &fault), -EFAULT);
 	assert_ptr_equal(fault.addr, user + PAGE);
 	assert_int_equal(fault.sig, SIGSEGV);
 	mprotect(user, PAGE, PROT_READ);
 	assert_int_equal(safecopy_cmp_swap(SAFECOPY_FIXUP, (void *)user, 0, 1, &orig, &fault), -EFAULT);
-	assert_int_equal(safecopy_fetch_add(SAFECOPY_FIXUP, (void *)((char *)word + 4), 1, &orig, NULL), -EINVAL);
+	assert_int_equal(
+		safecopy_fetch_add(SAFECOPY_FIXUP, (void *)((char *)word + 4), 1, &orig, NULL), -EINVAL);
 	assert_int_equal(safecopy_fetch_add(SAFECOPY_PROCESS_VM, word, 1, &orig, NULL), -EAGAIN);
 	assert_int_equal(safecopy_cmp_swap(SAFECOPY_NONE, word, 1, 2, &orig, NULL), -EAGAIN);
 	assert_int_equal(orig, 42);
@@ -528,7 +538,8 @@ static void *fault_again_and_again(void *arg)
 		size_t before = i % 100;
 
 		wrong += safecopy_to_user(SAFECOPY_FIXUP, user + PAGE - before, private, 128, NULL) != before;
-		wrong += safecopy_from_user(SAFECOPY_FIXUP, private, user + PAGE - before, 128, NULL) != before;
+		wrong += safecopy_from_user(SAFECOPY_FIXUP, private, user + PAGE - before, 128, NULL) !=
+			 before;
 	}
 	munmap(user, 2 * PAGE);
 	return (void *)wrong;

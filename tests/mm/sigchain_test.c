@@ -34,11 +34,11 @@
 
 /* In a child: what is not so ends it, with the line as its status. */
 #define CHECK(what)                                                                                          \
-	do {                                                                                                     \
-		if (!(what)) {                                                                                       \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                               \
-			_exit(101);                                                                                      \
-		}                                                                                                    \
+	do {                                                                                                 \
+		if (!(what)) {                                                                               \
+			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
+			_exit(101);                                                                          \
+		}                                                                                            \
 	} while (0)
 
 static sigjmp_buf back;
@@ -110,7 +110,8 @@ static bool fault_and_return(void)
 static bool copies_survive(void)
 {
 	unsigned char *p = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), byte = 0;
-	bool ok = safecopy_path() != SAFECOPY_FIXUP || safecopy_to_user(SAFECOPY_FIXUP, p, &byte, 1, NULL) == 0;
+	bool ok =
+		safecopy_path() != SAFECOPY_FIXUP || safecopy_to_user(SAFECOPY_FIXUP, p, &byte, 1, NULL) == 0;
 
 	munmap(p, PAGE);
 	return ok;
@@ -480,7 +481,8 @@ static unsigned char *other_stack;
 
 static bool on_other_stack(const void *p)
 {
-	return (const unsigned char *)p >= other_stack && (const unsigned char *)p < other_stack + OTHER_STACK;
+	return (const unsigned char *)p >= other_stack &&
+	       (const unsigned char *)p < other_stack + OTHER_STACK;
 }
 
 static void use_other_stack(void)
@@ -545,7 +547,8 @@ struct step {
 
 static const struct step steps[] = {
 	{ SIGSEGV, (void *)note, SA_SIGINFO, 0 },
-	{ SIGSEGV, (void *)note_plain, SA_RESTART | SA_ONSTACK, 1ull << (SIGUSR1 - 1) | 1ull << (SIGKILL - 1) },
+	{ SIGSEGV, (void *)note_plain, SA_RESTART | SA_ONSTACK,
+		1ull << (SIGUSR1 - 1) | 1ull << (SIGKILL - 1) },
 	{ SIGBUS, (void *)jump_plain, (int)SA_RESETHAND | SA_NODEFER, UINT64_MAX },
 	{ SIGBUS, (void *)SIG_IGN, 0, 4 },
 	{ SIGSEGV, (void *)SIG_DFL, SA_NOCLDSTOP | SA_NOCLDWAIT, 1 },
@@ -578,7 +581,8 @@ static void ask(sigaction_fn *fn, int sig, const struct sigaction *act, struct a
 static void take_steps(sigaction_fn *fn, struct answer *out)
 {
 	for (unsigned i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-		struct sigaction act = { .sa_handler = (__sighandler_t)steps[i].handler, .sa_flags = steps[i].flags };
+		struct sigaction act = { .sa_handler = (__sighandler_t)steps[i].handler,
+			.sa_flags = steps[i].flags };
 
 		memcpy(&act.sa_mask, &steps[i].mask, sizeof(steps[i].mask));
 		ask(fn, steps[i].sig, &act, &out[2 * i]);
@@ -597,15 +601,17 @@ static int reports_equal_libcs(void)
 	take_steps((sigaction_fn *)sigaction, with);
 	for (unsigned i = 0; i < ANSWERS; i++)
 		if (memcmp(&without[i], &with[i], sizeof(with[i])) && i) {
-			/* The first of each signal reports what was before: never set there, set by the first round here. */
+			/* The first of each signal reports what was before: never set there, set by the first
+			 * round here. */
 			if (steps[i / 2].sig == SIGBUS && i == 4)
 				continue;
-			fprintf(stderr, "step %u: %p %x %llx, not %p %x %llx\n", i, with[i].handler, with[i].flags,
-				(unsigned long long)with[i].mask, without[i].handler, without[i].flags,
-				(unsigned long long)without[i].mask);
+			fprintf(stderr, "step %u: %p %x %llx, not %p %x %llx\n", i, with[i].handler,
+				with[i].flags, (unsigned long long)with[i].mask, without[i].handler,
+				without[i].flags, (unsigned long long)without[i].mask);
 			return 1;
 		}
-	CHECK(sigaction(SIGKILL, &(struct sigaction){ .sa_handler = note_plain }, NULL) == -1 && errno == EINVAL);
+	CHECK(sigaction(SIGKILL, &(struct sigaction){ .sa_handler = note_plain }, NULL) == -1 &&
+		errno == EINVAL);
 	CHECK(sigaction(0, NULL, NULL) == -1 && errno == EINVAL);
 	CHECK(sigaction(65, NULL, NULL) == -1 && errno == EINVAL);
 	return 0;

@@ -295,7 +295,8 @@ static int ring_closed(void)
 	if (uringbuf_write(&a, (uintptr_t)p, &c, 1) != -EFAULT || *p)
 		return 2;
 	/* A new ring is made. */
-	if (uringbuf_pin((uintptr_t)p + PAGE, PAGE, &b) || uringbuf_write(&b, (uintptr_t)p + PAGE, &c, 1) || p[PAGE] != 1)
+	if (uringbuf_pin((uintptr_t)p + PAGE, PAGE, &b) || uringbuf_write(&b, (uintptr_t)p + PAGE, &c, 1) ||
+		p[PAGE] != 1)
 		return 3;
 	uringbuf_unpin(&a);
 	uringbuf_unpin(&b);

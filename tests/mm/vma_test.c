@@ -19,11 +19,11 @@
 #define PAGE 4096ul
 
 #define CHECK(what)                                                                                          \
-	do {                                                                                                     \
-		if (!(what)) {                                                                                       \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                               \
-			return 1;                                                                                        \
-		}                                                                                                    \
+	do {                                                                                                 \
+		if (!(what)) {                                                                               \
+			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
+			return 1;                                                                            \
+		}                                                                                            \
 	} while (0)
 
 static void both_ways(int (*fn)(void))
@@ -136,7 +136,8 @@ static int checks(void)
 	CHECK(vma_check(p, 8 * PAGE, false, false, &where) == -ENOMEM && where == p + 6 * PAGE);
 	CHECK(vma_check(p + 6 * PAGE + 7, 1, false, false, &where) == -ENOMEM && where == p + 6 * PAGE + 7);
 	CHECK(vma_check(p, 0, true, true, NULL) == 0);
-	CHECK(vma_check(p + 7 * PAGE, UINTPTR_MAX - 5, true, true, &where) == -EACCES || where >= p + 8 * PAGE);
+	CHECK(vma_check(p + 7 * PAGE, UINTPTR_MAX - 5, true, true, &where) == -EACCES ||
+		where >= p + 8 * PAGE);
 	return 0;
 }
 
