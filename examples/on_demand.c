@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A gigabyte of fresh anonymous memory is registered for on-demand paging: it takes microseconds, pins nothing and brings no
- * page into memory. Then the device writes one page of it, through a queue pair that is connected to itself, and that page
- * is there.
+ * A gigabyte of fresh anonymous memory is registered for on-demand paging: it takes microseconds, pins
+ *nothing and brings no page into memory. Then the device writes one page of it, through a queue pair that is
+ *connected to itself, and that page is there.
  *
  *	cc on_demand.c -libverbs -o on_demand && unpin run -- ./on_demand
  */
@@ -15,11 +15,11 @@
 
 #define LENGTH (1ul << 30)
 #define CHECK(what)                                                                                          \
-	do {                                                                                                     \
-		if (!(what)) {                                                                                       \
-			fprintf(stderr, "on_demand: line %d: %s failed\n", __LINE__, #what);                             \
-			exit(1);                                                                                         \
-		}                                                                                                    \
+	do {                                                                                                 \
+		if (!(what)) {                                                                               \
+			fprintf(stderr, "on_demand: line %d: %s failed\n", __LINE__, #what);                 \
+			exit(1);                                                                             \
+		}                                                                                            \
 	} while (0)
 
 /* "VmRSS" or "VmPin" of this process in KiB. */
@@ -40,21 +40,34 @@ static long memory(const char *name)
 /* A queue pair whose other end it is itself. */
 static struct ibv_qp *loopback(struct ibv_context *context, struct ibv_pd *pd, struct ibv_cq *cq)
 {
-	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+	struct ibv_qp_init_attr init = { .send_cq = cq,
+		.recv_cq = cq,
+		.qp_type = IBV_QPT_RC,
 		.cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
-		.path_mtu = IBV_MTU_1024, .dest_qp_num = qp ? qp->qp_num : 0, .max_dest_rd_atomic = 1, .min_rnr_timer = 12,
-		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .hop_limit = 1 } }, .timeout = 14, .retry_cnt = 7,
-		.rnr_retry = 7, .max_rd_atomic = 1 };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = qp ? qp->qp_num : 0,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,
+		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .hop_limit = 1 } },
+		.timeout = 14,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.max_rd_atomic = 1 };
 
 	CHECK(qp && !ibv_query_gid(context, 1, 0, &attr.ah_attr.grh.dgid));
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	CHECK(!ibv_modify_qp(
+		qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	attr.qp_state = IBV_QPS_RTR;
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+	CHECK(!ibv_modify_qp(qp, &attr,
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 	attr.qp_state = IBV_QPS_RTS;
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+	CHECK(!ibv_modify_qp(qp, &attr,
+		IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 			IBV_QP_MAX_QP_RD_ATOMIC));
 	return qp;
 }
@@ -80,7 +93,8 @@ int main(int argc, char **argv)
 	struct ibv_qp *qp = loopback(context, pd, cq);
 
 	/* The point of it all. */
-	char *memory_of_ours = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *memory_of_ours = mmap(
+		NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	CHECK(memory_of_ours != MAP_FAILED);
 	long pinned = memory("VmPin"), resident = memory("VmRSS");
 	clock_gettime(CLOCK_MONOTONIC, &before);
@@ -91,15 +105,20 @@ int main(int argc, char **argv)
 	pinned = memory("VmPin") - pinned;
 	resident = memory("VmRSS") - resident;
 	printf("registered 1 GiB in %.1f us; pinned %ld KiB, resident %+ld KiB\n",
-		(double)(after.tv_sec - before.tv_sec) * 1e6 + (double)(after.tv_nsec - before.tv_nsec) / 1e3, pinned, resident);
+		(double)(after.tv_sec - before.tv_sec) * 1e6 + (double)(after.tv_nsec - before.tv_nsec) / 1e3,
+		pinned, resident);
 	CHECK(pinned == 0 && resident < 1024);
 
 	/* The device writes one page far inside, from another one that we have written. */
 	char *source = memory_of_ours, *target = memory_of_ours + LENGTH / 2;
 	strcpy(source, "faulted in by the device");
 	struct ibv_sge sge = { (uintptr_t)source, 4096, mr->lkey };
-	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
-		.wr.rdma = { .remote_addr = (uintptr_t)target, .rkey = mr->rkey } }, *bad;
+	struct ibv_send_wr wr = { .sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { .remote_addr = (uintptr_t)target, .rkey = mr->rkey } },
+			   *bad;
 	struct ibv_wc wc;
 	int n;
 	CHECK(!ibv_post_send(qp, &wr, &bad));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Memory for small things of a command that has nothing sensible left to do without it: a failure ends the process
- * with a sentence and status 1. Large buffers are not taken from here. */
+/* Memory for small things of a command that has nothing sensible left to do without it: a failure ends the
+ * process with a sentence and status 1. Large buffers are not taken from here. */
 #ifndef UNPIN_TOOL_ALLOC_H
 #define UNPIN_TOOL_ALLOC_H
 

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LINK_NAME   "/memfd:" UNPIN_SEGMENT_NAME " (deleted)"
-#define HEADER      offsetof(struct unpin_segment, region)
+#define LINK_NAME    "/memfd:" UNPIN_SEGMENT_NAME " (deleted)"
+#define HEADER	     offsetof(struct unpin_segment, region)
 #define ROW_ATTEMPTS 64
 
 static int read_at(int fd, void *buf, size_t n, size_t offset)
@@ -56,7 +56,8 @@ static void read_command(struct attach *a)
 	make_printable(a->command, sizeof(a->command));
 }
 
-/* The number that the process knows itself by: the innermost of NSpid, different from ours when it is in a container. */
+/* The number that the process knows itself by: the innermost of NSpid, different from ours when it is in a
+ * container. */
 static int64_t own_number(pid_t pid)
 {
 	char path[64], line[256];
@@ -123,7 +124,8 @@ int attach_open(struct attach *a, pid_t pid)
 	dir = open_descriptors(pid);
 	if (!dir)
 		return errno == ENOENT ? -ESRCH : errno == EPERM ? -EACCES : -errno;
-	/* A forked child that has not started another program still holds its parent's: look for one of its own. */
+	/* A forked child that has not started another program still holds its parent's: look for one of its
+	 * own. */
 	while ((fd = next_segment(dir)) >= 0) {
 		err = attach_fd(a, fd);
 		if (err)
@@ -237,9 +239,11 @@ const char *attach_error(int err)
 	case -ESRCH:
 		return "there is no such process";
 	case -EACCES:
-		return "it belongs to another user, or may not be inspected (only its own user and root can read its counters)";
+		return "it belongs to another user, or may not be inspected (only its own user and root can "
+		       "read its counters)";
 	case -ENODEV:
-		return "it has no unpin device open (was it started with 'unpin run', and has it opened the device yet?)";
+		return "it has no unpin device open (was it started with 'unpin run', and has it opened the "
+		       "device yet?)";
 	case -EPROTO:
 		return "its segment is damaged or not one of unpin's";
 	case -EPROTONOSUPPORT:

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Reading the segment that a process with an open device exports (base/segment.h), without stopping the process and
- * without trusting it: the segment is copied with pread(2), never mapped, so that a process which truncates it harms no one;
- * sizes must be exactly this version's; every row is copied under its sequence; texts are made printable.
+ * Reading the segment that a process with an open device exports (base/segment.h), without stopping the
+ * process and without trusting it: the segment is copied with pread(2), never mapped, so that a process which
+ * truncates it harms no one; sizes must be exactly this version's; every row is copied under its sequence;
+ * texts are made printable.
  */
 #ifndef UNPIN_TOOL_ATTACH_H
 #define UNPIN_TOOL_ATTACH_H
@@ -13,25 +14,25 @@
 
 struct attach {
 	int fd;
-	pid_t pid;        /* as this command sees it; 0 for attach_fd */
+	pid_t pid;	  /* as this command sees it; 0 for attach_fd */
 	char command[64]; /* /proc/PID/comm */
-	/* The private copy. Rows beyond regions_high are not filled in; rows that changed faster than they could be
-	 * read have kind UNPIN_REGION_NONE. */
+	/* The private copy. Rows beyond regions_high are not filled in; rows that changed faster than they
+	 * could be read have kind UNPIN_REGION_NONE. */
 	struct unpin_segment *copy;
 	unsigned unreadable; /* rows of the latter kind */
 };
 
 /*
- * Finds and opens the segment of a process. 0; -ESRCH: no such process; -EACCES: it belongs to another user or cannot be
- * inspected; -ENODEV: it has no device open; other errno from the system. Nothing is read yet.
+ * Finds and opens the segment of a process. 0; -ESRCH: no such process; -EACCES: it belongs to another user
+ * or cannot be inspected; -ENODEV: it has no device open; other errno from the system. Nothing is read yet.
  */
 int attach_open(struct attach *a, pid_t pid);
 
 /* The same for a segment that is already open; takes over fd. */
 int attach_fd(struct attach *a, int fd);
 
-/* Copies a new snapshot. 0; -EPROTO: no segment, or damaged; -EPROTONOSUPPORT: one of another version of unpin;
- * -ENODEV: inherited by fork from a process of another number; -EIO or another errno of reading. */
+/* Copies a new snapshot. 0; -EPROTO: no segment, or damaged; -EPROTONOSUPPORT: one of another version of
+ * unpin; -ENODEV: inherited by fork from a process of another number; -EIO or another errno of reading. */
 int attach_read(struct attach *a);
 
 void attach_close(struct attach *a);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* `unpin bench`: options, the table of parts, and the two connected processes. unpin-bench(1) is the manual. */
+/* `unpin bench`: options, the table of parts, and the two connected processes. unpin-bench(1) is the manual.
+ */
 #include "tool/bench.h"
 
 #include <errno.h>
@@ -39,7 +40,8 @@ static const struct {
 
 static volatile sig_atomic_t interrupted;
 
-/* --- what the parts use ------------------------------------------------------------------------------------ */
+/* --- what the parts use ------------------------------------------------------------------------------------
+ */
 
 bool bench_stopped(void)
 {
@@ -76,7 +78,9 @@ int bench_fail_endpoint(struct bench *b, int err)
 
 int bench_fail_peer(struct bench *b, int err)
 {
-	return err ? bench_fail(b, err, "second process: %s", b->peer.answer.why[0] ? b->peer.answer.why : strerror(-err)) : 0;
+	return err ? bench_fail(b, err, "second process: %s",
+			     b->peer.answer.why[0] ? b->peer.answer.why : strerror(-err))
+		   : 0;
 }
 
 static int connect_both(struct bench *b)
@@ -104,7 +108,8 @@ int bench_connect(struct bench *b)
 {
 	int err;
 
-	/* The second process and the threads of the device start free, whatever this thread was kept on before. */
+	/* The second process and the threads of the device start free, whatever this thread was kept on
+	 * before. */
 	machine_unpin_thread();
 	b->connected = true;
 	err = connect_both(b);
@@ -124,10 +129,12 @@ void bench_disconnect(struct bench *b)
 	b->connected = false;
 }
 
-int bench_peer_make(struct bench *b, unsigned region, uint64_t length, enum endpoint_kind kind, bool touched, uint64_t *addr,
-	uint32_t *rkey)
+int bench_peer_make(struct bench *b, unsigned region, uint64_t length, enum endpoint_kind kind, bool touched,
+	uint64_t *addr, uint32_t *rkey)
 {
-	struct peer_request q = { .verb = PEER_MAKE, .region = region, .length = length, .kind = kind, .flag = touched };
+	struct peer_request q = {
+		.verb = PEER_MAKE, .region = region, .length = length, .kind = kind, .flag = touched
+	};
 	int err = peer_call(&b->peer, &q);
 
 	if (!err) {
@@ -146,14 +153,18 @@ int bench_peer_simple(struct bench *b, enum peer_verb verb, unsigned region)
 
 int bench_peer_compare(struct bench *b, unsigned region, uint64_t offset, uint64_t length, uint64_t seed)
 {
-	struct peer_request q = { .verb = PEER_COMPARE, .region = region, .offset = offset, .length = length, .seed = seed };
+	struct peer_request q = {
+		.verb = PEER_COMPARE, .region = region, .offset = offset, .length = length, .seed = seed
+	};
 
 	return bench_fail_peer(b, peer_call(&b->peer, &q));
 }
 
 int bench_peer_fill(struct bench *b, unsigned region, uint64_t offset, uint64_t length, uint64_t seed)
 {
-	struct peer_request q = { .verb = PEER_FILL, .region = region, .offset = offset, .length = length, .seed = seed };
+	struct peer_request q = {
+		.verb = PEER_FILL, .region = region, .offset = offset, .length = length, .seed = seed
+	};
 
 	return bench_fail_peer(b, peer_call(&b->peer, &q));
 }
@@ -171,8 +182,8 @@ int bench_peer_poll_end(struct bench *b)
 	return err ? bench_fail_endpoint(b, err) : bench_fail_peer(b, peer_finish(&b->peer));
 }
 
-int64_t bench_stream(struct bench *b, enum ibv_wr_opcode opcode, const struct endpoint_region *local, uint64_t remote,
-	uint32_t rkey, uint64_t span, uint32_t message, unsigned depth, uint64_t length)
+int64_t bench_stream(struct bench *b, enum ibv_wr_opcode opcode, const struct endpoint_region *local,
+	uint64_t remote, uint32_t rkey, uint64_t span, uint32_t message, unsigned depth, uint64_t length)
 {
 	struct endpoint_done done = { 0 };
 	struct endpoint_op op = { .opcode = opcode, .lkey = local->mr->lkey, .rkey = rkey };
@@ -206,7 +217,8 @@ double bench_rate(uint64_t bytes, uint64_t ns)
 	return ns ? (double)bytes / (double)ns : 0;
 }
 
-/* --- the run ----------------------------------------------------------------------------------------------- */
+/* --- the run -----------------------------------------------------------------------------------------------
+ */
 
 static void on_signal(int sig)
 {
@@ -219,7 +231,8 @@ static void catch_signals(void)
 {
 	struct sigaction sa = { .sa_handler = on_signal };
 
-	/* No SA_RESTART: a wait that is interrupted returns and sees the flag. A second Ctrl-C ends the process at once. */
+	/* No SA_RESTART: a wait that is interrupted returns and sees the flag. A second Ctrl-C ends the
+	 * process at once. */
 	sa.sa_flags = (int)SA_RESETHAND;
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
@@ -289,7 +302,8 @@ static int check_only(const char *only)
 			suggest_offer(&s, parts[i].name);
 		}
 		if (!known) {
-			log_error("bench: there is no part '%s'; %s%s", word, s.best ? "did you mean " : "'unpin bench --help' lists them",
+			log_error("bench: there is no part '%s'; %s%s", word,
+				s.best ? "did you mean " : "'unpin bench --help' lists them",
 				s.best ? s.best : "");
 			return -EINVAL;
 		}
@@ -352,7 +366,8 @@ static int run(struct bench *b, const char *only, const char *json)
 	return failed || err ? 1 : 0;
 }
 
-/* Our own device lives in libunpin.so: when it is asked for and the library is not there, start again with it. */
+/* Our own device lives in libunpin.so: when it is asked for and the library is not there, start again with
+ * it. */
 static int ensure_device(const struct bench *b, char **argv)
 {
 	const char *own = getenv("UNPIN_DEVICE");
@@ -386,9 +401,10 @@ static int take_sizes(struct bench *b, const char *list)
 		char word[32];
 
 		snprintf(word, sizeof(word), "%.*s", (int)n, list);
-		if (b->sizes == BENCH_SIZES_MAX || option_bytes(word, &b->size[b->sizes]) || b->size[b->sizes] < 4096 ||
-			b->size[b->sizes] > 1ull << 46) {
-			log_error("bench: --size '%s': up to %d sizes from 4K to 64T, such as 16M,1G", word, BENCH_SIZES_MAX);
+		if (b->sizes == BENCH_SIZES_MAX || option_bytes(word, &b->size[b->sizes]) ||
+			b->size[b->sizes] < 4096 || b->size[b->sizes] > 1ull << 46) {
+			log_error("bench: --size '%s': up to %d sizes from 4K to 64T, such as 16M,1G", word,
+				BENCH_SIZES_MAX);
 			return -EINVAL;
 		}
 		b->sizes++;
@@ -409,8 +425,9 @@ static int take_number(const char *option, const char *text, uint64_t min, uint6
 static void help(const struct option_row *rows)
 {
 	puts("Usage: unpin bench [OPTION]...\n"
-		 "\n"
-		 "Compares pinned and on-demand memory on one RDMA device, between two processes of this machine.\n");
+	     "\n"
+	     "Compares pinned and on-demand memory on one RDMA device, between two processes of this "
+	     "machine.\n");
 	options_help(stdout, rows);
 	puts("\nParts, for --only:");
 	for (size_t i = 0; i < PARTS; i++)
@@ -420,15 +437,18 @@ static void help(const struct option_row *rows)
 int cmd_bench(int argc, char **argv)
 {
 	static struct bench b;
-	const char *device = "unpin0", *only = NULL, *json = NULL, *sizes = NULL, *pairs = NULL, *port = NULL, *gid = NULL,
-			   *peer = NULL;
+	const char *device = "unpin0", *only = NULL, *json = NULL, *sizes = NULL, *pairs = NULL, *port = NULL,
+		   *gid = NULL, *peer = NULL;
 	bool wants_help = false;
 	const struct option_row rows[] = {
 		{ 'd', "device", "NAME", "the device (default unpin0, unpin's own)", NULL, &device },
 		{ 'q', "quick", NULL, "fewer repetitions and sizes: under a minute", &b.quick, NULL },
-		{ 'j', "json", "FILE", "write all figures as JSON ('-': to standard output, instead of the text)", NULL, &json },
+		{ 'j', "json", "FILE",
+			"write all figures as JSON ('-': to standard output, instead of the text)", NULL,
+			&json },
 		{ 0, "only", "PARTS", "only these parts, comma-separated", NULL, &only },
-		{ 's', "size", "SIZES", "register these sizes, comma-separated (default 16M,256M,1G,4G)", NULL, &sizes },
+		{ 's', "size", "SIZES", "register these sizes, comma-separated (default 16M,256M,1G,4G)",
+			NULL, &sizes },
 		{ 'p', "pairs", "N", "rounds of every comparison (default 11)", NULL, &pairs },
 		{ 0, "port", "N", "port of the device (default 1)", NULL, &port },
 		{ 0, "gid", "INDEX", "row of the GID table (default: the first RoCE v2 one)", NULL, &gid },
@@ -453,14 +473,15 @@ int cmd_bench(int argc, char **argv)
 		log_error("bench: '%s' is not understood; see 'unpin bench --help'", argv[first]);
 		return EXIT_USAGE;
 	}
-	if (take_number("pairs", pairs, PAIRS_MIN, PAIRS_MAX, &n_pairs) || take_number("port", port, 1, 255, &n_port) ||
-		take_number("gid", gid, 0, 255, &n_gid) || take_number("peer", peer, 0, INT32_MAX, &n_peer) ||
-		take_sizes(&b, sizes) || check_only(only))
+	if (take_number("pairs", pairs, PAIRS_MIN, PAIRS_MAX, &n_pairs) ||
+		take_number("port", port, 1, 255, &n_port) || take_number("gid", gid, 0, 255, &n_gid) ||
+		take_number("peer", peer, 0, INT32_MAX, &n_peer) || take_sizes(&b, sizes) || check_only(only))
 		return EXIT_USAGE;
 	if (peer)
 		return peer_main((int)n_peer);
 	if (strlen(device) >= sizeof(b.choice.device)) {
-		log_error("bench: the name of the device has more than %zu characters", sizeof(b.choice.device) - 1);
+		log_error("bench: the name of the device has more than %zu characters",
+			sizeof(b.choice.device) - 1);
 		return EXIT_USAGE;
 	}
 	strcpy(b.choice.device, device);

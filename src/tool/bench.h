@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * `unpin bench`: what its parts share. A part is a file bench_NAME.c with one function of the type below, and a row in the
- * table of bench.c.
+ * `unpin bench`: what its parts share. A part is a file bench_NAME.c with one function of the type below, and
+ * a row in the table of bench.c.
  */
 #ifndef UNPIN_TOOL_BENCH_H
 #define UNPIN_TOOL_BENCH_H
@@ -20,7 +20,7 @@
 struct bench {
 	struct endpoint_choice choice;
 	bool quick;
-	uint32_t pairs; /* interleaved rounds of a comparison */
+	uint32_t pairs;			/* interleaved rounds of a comparison */
 	uint64_t size[BENCH_SIZES_MAX]; /* of registrations, given by --size; else none */
 	unsigned sizes;
 	struct endpoint e; /* this process's end; while a part is connected */
@@ -31,11 +31,14 @@ struct bench {
 	char why[512]; /* of the last failure */
 };
 
-/* Measures and fills in its part of the report. 0, or a negative errno after a failure that ends the part (b->why says what). */
+/* Measures and fills in its part of the report. 0, or a negative errno after a failure that ends the part
+ * (b->why says what). */
 typedef int bench_run(struct bench *b);
-bench_run bench_registration, bench_touch, bench_streaming, bench_latency, bench_bandwidth, bench_idle, bench_pagetable;
+bench_run bench_registration, bench_touch, bench_streaming, bench_latency, bench_bandwidth, bench_idle,
+	bench_pagetable;
 
-/* Opens the device in this process and in a second one and connects them; both are on processors of their own afterwards. */
+/* Opens the device in this process and in a second one and connects them; both are on processors of their own
+ * afterwards. */
 int bench_connect(struct bench *b);
 /* Closes both. Harmless when not connected. */
 void bench_disconnect(struct bench *b);
@@ -53,8 +56,8 @@ int bench_fail_endpoint(struct bench *b, int err);
 int bench_fail_peer(struct bench *b, int err);
 
 /* Requests to the second process; errors are put into b->why. */
-int bench_peer_make(struct bench *b, unsigned region, uint64_t length, enum endpoint_kind kind, bool touched, uint64_t *addr,
-	uint32_t *rkey);
+int bench_peer_make(struct bench *b, unsigned region, uint64_t length, enum endpoint_kind kind, bool touched,
+	uint64_t *addr, uint32_t *rkey);
 int bench_peer_simple(struct bench *b, enum peer_verb verb, unsigned region);
 int bench_peer_compare(struct bench *b, unsigned region, uint64_t offset, uint64_t length, uint64_t seed);
 int bench_peer_fill(struct bench *b, unsigned region, uint64_t offset, uint64_t length, uint64_t seed);
@@ -63,10 +66,11 @@ int bench_peer_fill(struct bench *b, unsigned region, uint64_t offset, uint64_t 
 int bench_peer_poll_begin(struct bench *b);
 int bench_peer_poll_end(struct bench *b);
 
-/* length bytes by WRITE or READ in messages of message bytes, at most depth at a time. span: the local and remote buffers have so many
- * bytes and are used again from their start. Nanoseconds from the first post to the last completion, or negative errno. */
-int64_t bench_stream(struct bench *b, enum ibv_wr_opcode opcode, const struct endpoint_region *local, uint64_t remote,
-	uint32_t rkey, uint64_t span, uint32_t message, unsigned depth, uint64_t length);
+/* length bytes by WRITE or READ in messages of message bytes, at most depth at a time. span: the local and
+ * remote buffers have so many bytes and are used again from their start. Nanoseconds from the first post to
+ * the last completion, or negative errno. */
+int64_t bench_stream(struct bench *b, enum ibv_wr_opcode opcode, const struct endpoint_region *local,
+	uint64_t remote, uint32_t rkey, uint64_t span, uint32_t message, unsigned depth, uint64_t length);
 
 /* GB/s (10^9 bytes) from bytes and nanoseconds. */
 double bench_rate(uint64_t bytes, uint64_t ns);

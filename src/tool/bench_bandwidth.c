@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Many messages of 64 KiB between the same two buffers, pinned and on demand, beside a bare ring with the same bytes. */
+/* Many messages of 64 KiB between the same two buffers, pinned and on demand, beside a bare ring with the
+ * same bytes. */
 #include <errno.h>
 #include <string.h>
 
@@ -8,11 +9,11 @@
 #include "tool/machine.h"
 
 #define MESSAGE 65536u
-#define DEPTH   32u
+#define DEPTH	32u
 /* Rounds are short and many: what disturbs the machine for a moment then spoils few of them. */
 #define ROUNDS_PER_PAIR 8u
-#define ROUND_QUICK     (16ull << 20)
-#define ROUND_FULL      (64ull << 20)
+#define ROUND_QUICK	(16ull << 20)
+#define ROUND_FULL	(64ull << 20)
 
 enum operation { WRITE, READ, OPERATIONS };
 
@@ -24,7 +25,18 @@ static const struct {
 	[READ] = { "READ 64 KiB", IBV_WR_RDMA_READ },
 };
 
-enum column { OPERATION, ODP_RATE, PINNED_RATE, OVER_PINNED, RING_RATE, OVER_RING, MESSAGE_SIZE, ROUND_BYTES, NOTE, COLUMNS };
+enum column {
+	OPERATION,
+	ODP_RATE,
+	PINNED_RATE,
+	OVER_PINNED,
+	RING_RATE,
+	OVER_RING,
+	MESSAGE_SIZE,
+	ROUND_BYTES,
+	NOTE,
+	COLUMNS
+};
 
 static const struct report_column columns[COLUMNS] = {
 	[OPERATION] = { "operation", NULL, "<operation" },
@@ -48,7 +60,8 @@ struct bandwidth {
 	char why_not[256];
 	struct ring *ring;
 	char *ring_source, *ring_target;
-	struct sample ring_rate, rate[OPERATIONS][ENDPOINT_KINDS], over_pinned[OPERATIONS], over_ring[OPERATIONS];
+	struct sample ring_rate, rate[OPERATIONS][ENDPOINT_KINDS], over_pinned[OPERATIONS],
+		over_ring[OPERATIONS];
 };
 
 /* On-demand memory decides what is compared with the ring; pinned where there is none. */
@@ -65,8 +78,8 @@ static int one(struct bandwidth *w, int operation, int kind, double *rate)
 
 	if (err)
 		return err;
-	ns = bench_stream(b, operations[operation].opcode, &w->local[kind], w->remote[kind], w->rkey[kind], MESSAGE, MESSAGE, DEPTH,
-		w->length);
+	ns = bench_stream(b, operations[operation].opcode, &w->local[kind], w->remote[kind], w->rkey[kind],
+		MESSAGE, MESSAGE, DEPTH, w->length);
 	if (ns < 0)
 		return (int)ns;
 	*rate = bench_rate(w->length, (uint64_t)ns);
@@ -79,7 +92,8 @@ static int play_round(struct bandwidth *w, unsigned round)
 	double ring = 0;
 
 	if (w->ring) {
-		ring = bench_rate(w->length, ring_copy(w->ring, w->ring_source, w->ring_target, MESSAGE, MESSAGE, w->length));
+		ring = bench_rate(w->length,
+			ring_copy(w->ring, w->ring_source, w->ring_target, MESSAGE, MESSAGE, w->length));
 		sample_add(&w->ring_rate, ring);
 	}
 	for (int op = 0; op < OPERATIONS; op++) {
@@ -106,10 +120,12 @@ static int play_round(struct bandwidth *w, unsigned round)
 static int check(struct bandwidth *w, int kind)
 {
 	struct bench *b = w->b;
-	struct endpoint_op op = {
-		.opcode = IBV_WR_RDMA_WRITE, .local = w->local[kind].addr, .lkey = w->local[kind].mr->lkey, .length = MESSAGE,
-		.remote = w->remote[kind], .rkey = w->rkey[kind]
-	};
+	struct endpoint_op op = { .opcode = IBV_WR_RDMA_WRITE,
+		.local = w->local[kind].addr,
+		.lkey = w->local[kind].mr->lkey,
+		.length = MESSAGE,
+		.remote = w->remote[kind],
+		.rkey = w->rkey[kind] };
 	int err;
 
 	machine_fill(w->local[kind].addr, MESSAGE, 11);
@@ -143,7 +159,8 @@ static int make(struct bandwidth *w)
 		if (err)
 			return bench_fail_endpoint(b, err);
 		machine_touch(w->local[k].addr, MESSAGE);
-		err = bench_peer_make(b, (unsigned)k, MESSAGE, (enum endpoint_kind)k, true, &w->remote[k], &w->rkey[k]);
+		err = bench_peer_make(
+			b, (unsigned)k, MESSAGE, (enum endpoint_kind)k, true, &w->remote[k], &w->rkey[k]);
 		if (err)
 			return err;
 		w->works[k] = true;
@@ -197,8 +214,9 @@ static void report_operation(struct report_part *p, struct bandwidth *w, int op)
 static void report_all(struct bandwidth *w)
 {
 	struct report_part *p = report_part(&w->b->report, "bandwidth", "Bandwidth",
-		"How fast messages of 64 KiB follow each other between the same two buffers, which stay in the processor's cache, beside a bare ring "
-		"of the same size through which the same bytes are copied twice. Medians of interleaved rounds [quartiles].",
+		"How fast messages of 64 KiB follow each other between the same two buffers, which stay in "
+		"the processor's cache, beside a bare ring of the same size through which the same bytes are "
+		"copied twice. Medians of interleaved rounds [quartiles].",
 		columns, COLUMNS);
 
 	for (int op = 0; op < OPERATIONS; op++)
@@ -206,8 +224,8 @@ static void report_all(struct bandwidth *w)
 	if (w->why_not[0])
 		report_note(p, "Pinned: %s.", w->why_not);
 	if (w->over_ring[WRITE].count)
-		report_at_least(p, "write_64k_over_ring", "WRITE 64 KiB, of the bare ring", 100 * sample_spread(&w->over_ring[WRITE]).median,
-			70, "%");
+		report_at_least(p, "write_64k_over_ring", "WRITE 64 KiB, of the bare ring",
+			100 * sample_spread(&w->over_ring[WRITE]).median, 70, "%");
 	if (w->over_pinned[WRITE].count)
 		report_at_least(p, "on_demand_over_pinned_write", "on demand, of pinned, WRITE 64 KiB",
 			100 * sample_spread(&w->over_pinned[WRITE]).median, 97, "%");

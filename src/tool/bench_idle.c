@@ -62,7 +62,8 @@ int bench_idle(struct bench *b)
 
 	if (err)
 		return err;
-	/* The traffic of connecting has died down before the watch begins; the last look at the other process is that too. */
+	/* The traffic of connecting has died down before the watch begins; the last look at the other process
+	 * is that too. */
 	if (!pause_for(b, 1))
 		return -EINTR;
 	err = peer_usage(b, &peer);
@@ -78,9 +79,12 @@ int bench_idle(struct bench *b)
 	if (err)
 		return err;
 	p = report_part(&b->report, "idle", "Idle",
-		"Processor time of two processes that have the device open and a connected queue pair, and wait.", columns, COLUMNS);
+		"Processor time of two processes that have the device open and a connected queue pair, and "
+		"wait.",
+		columns, COLUMNS);
 	share[0] = report_process(p, "this process", own, wall);
 	share[1] = report_process(p, "second process", peer_after - peer, wall);
-	report_at_most(p, "idle_cpu", "processor time of an idle device (the larger of the two)", share[share[1] > share[0]], 0.5, "%");
+	report_at_most(p, "idle_cpu", "processor time of an idle device (the larger of the two)",
+		share[share[1] > share[0]], 0.5, "%");
 	return 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Messages of 8 bytes back and forth, in three styles, pinned and on demand, beside the machine's own futex round trip. */
+/* Messages of 8 bytes back and forth, in three styles, pinned and on demand, beside the machine's own futex
+ * round trip. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,17 @@
 #include "tool/pingpong.h"
 
 enum column {
-	STYLE, ODP_P50, ODP_P99, PINNED_P50, PINNED_P99, OVER_PINNED, FUTEX_P50, FUTEX_P99, ROUND_TRIPS, NOTE, COLUMNS
+	STYLE,
+	ODP_P50,
+	ODP_P99,
+	PINNED_P50,
+	PINNED_P99,
+	OVER_PINNED,
+	FUTEX_P50,
+	FUTEX_P99,
+	ROUND_TRIPS,
+	NOTE,
+	COLUMNS
 };
 
 static const struct report_column columns[COLUMNS] = {
@@ -42,7 +53,7 @@ struct latency {
 	uint32_t rkey[ENDPOINT_KINDS];
 	bool works[ENDPOINT_KINDS];
 	char why_not[256];
-	struct hist half_ns[PINGPONG_STYLES][ENDPOINT_KINDS]; /* half of a round trip */
+	struct hist half_ns[PINGPONG_STYLES][ENDPOINT_KINDS];	/* half of a round trip */
 	struct sample typical[PINGPONG_STYLES][ENDPOINT_KINDS]; /* median of each round, us */
 	struct sample ratio[PINGPONG_STYLES];
 	struct hist futex_half_ns;
@@ -74,13 +85,18 @@ static int play_kind(struct latency *l, enum pingpong_style style, enum endpoint
 {
 	struct bench *b = l->b;
 	uint32_t n = iterations_of(l, style);
-	struct pingpong p = {
-		.style = style, .first = true, .iterations = n, .memory = &l->local[kind], .remote = l->remote[kind], .rkey = l->rkey[kind]
-	};
-	struct peer_request q = {
-		.verb = PEER_PLAY, .region = kind, .style = style, .length = n, .remote = (uintptr_t)l->local[kind].addr,
-		.rkey = l->local[kind].mr->rkey
-	};
+	struct pingpong p = { .style = style,
+		.first = true,
+		.iterations = n,
+		.memory = &l->local[kind],
+		.remote = l->remote[kind],
+		.rkey = l->rkey[kind] };
+	struct peer_request q = { .verb = PEER_PLAY,
+		.region = kind,
+		.style = style,
+		.length = n,
+		.remote = (uintptr_t)l->local[kind].addr,
+		.rkey = l->local[kind].mr->rkey };
 	int err = bench_fail_endpoint(b, pingpong_prepare(&b->e, &p));
 
 	if (!err)
@@ -128,7 +144,8 @@ static int play(struct latency *l, struct ring *ring)
 
 	for (unsigned round = 0; !err && round < l->b->pairs; round++) {
 		for (int style = 0; !err && style < PINGPONG_STYLES; style++) {
-			bench_progress(l->b, "latency: %s, round %u of %u", styles[style].name, round + 1, l->b->pairs);
+			bench_progress(l->b, "latency: %s, round %u of %u", styles[style].name, round + 1,
+				l->b->pairs);
 			err = bench_stopped() ? -EINTR : play_style(l, (enum pingpong_style)style, round);
 		}
 		if (!err && ring)
@@ -174,12 +191,15 @@ static void report_targets(struct report_part *p, struct latency *l)
 	double futex = sample_spread(&l->futex).median;
 
 	if (l->typical[PINGPONG_SEND][0].count || l->typical[PINGPONG_SEND][1].count)
-		report_at_most(p, "send_8b", "SEND 8 B, both polling, typical (the slower of the two)", slower(l, PINGPONG_SEND), 1.5, "us");
+		report_at_most(p, "send_8b", "SEND 8 B, both polling, typical (the slower of the two)",
+			slower(l, PINGPONG_SEND), 1.5, "us");
 	if (l->typical[PINGPONG_WRITE][0].count || l->typical[PINGPONG_WRITE][1].count)
-		report_at_most(p, "write_8b", "WRITE 8 B, spinning on memory, typical", slower(l, PINGPONG_WRITE), 20, "us");
+		report_at_most(p, "write_8b", "WRITE 8 B, spinning on memory, typical",
+			slower(l, PINGPONG_WRITE), 20, "us");
 	/* futex is half of a round trip: one wake-up. */
 	if (futex > 0 && slower(l, PINGPONG_EVENT) > 0)
-		report_at_most(p, "events_beyond_futex", "SEND 8 B with events, typical, beyond a futex round trip",
+		report_at_most(p, "events_beyond_futex",
+			"SEND 8 B with events, typical, beyond a futex round trip",
 			(slower(l, PINGPONG_EVENT) - 2 * futex) / futex, 2, "wake-ups");
 	if (l->ratio[PINGPONG_SEND].count)
 		report_at_most(p, "on_demand_over_pinned_send", "on demand over pinned, SEND 8 B",
@@ -189,9 +209,10 @@ static void report_targets(struct report_part *p, struct latency *l)
 static void report_all(struct latency *l)
 {
 	struct report_part *p = report_part(&l->b->report, "latency", "Latency",
-		"Half of a round trip between two processes: what a small message takes when programs poll the completion queue, when they "
-		"spin on memory, and when they sleep; on-demand memory is warm. A futex wake-up of one thread by another is what the machine "
-		"itself takes to wake a sleeper. Ratios are medians of interleaved pairs [quartiles].",
+		"Half of a round trip between two processes: what a small message takes when programs poll "
+		"the completion queue, when they spin on memory, and when they sleep; on-demand memory is "
+		"warm. A futex wake-up of one thread by another is what the machine itself takes to wake a "
+		"sleeper. Ratios are medians of interleaved pairs [quartiles].",
 		columns, COLUMNS);
 
 	for (int style = 0; style < PINGPONG_STYLES; style++)
@@ -218,7 +239,8 @@ static int make(struct latency *l)
 		if (err)
 			return bench_fail_endpoint(b, err);
 		memset(l->local[k].addr, 0, PINGPONG_BYTES);
-		err = bench_peer_make(b, (unsigned)k, PINGPONG_BYTES, (enum endpoint_kind)k, true, &l->remote[k], &l->rkey[k]);
+		err = bench_peer_make(b, (unsigned)k, PINGPONG_BYTES, (enum endpoint_kind)k, true,
+			&l->remote[k], &l->rkey[k]);
 		if (err)
 			return err;
 		l->works[k] = true;

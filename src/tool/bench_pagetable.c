@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* How large the device's page table grows, dense and sparse, and that it shrinks again. Only unpin's device tells. */
+/* How large the device's page table grows, dense and sparse, and that it shrinks again. Only unpin's device
+ * tells. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -10,11 +11,11 @@
 #include "tool/machine.h"
 #include "tool/units.h"
 
-#define MIB          ((uint64_t)1 << 20)
-#define GIB          ((uint64_t)1 << 30)
-#define PAGE         4096u
-#define LEAF         (2 * MIB) /* memory that one leaf covers */
-#define SPARSE       (4 * GIB)
+#define MIB	       ((uint64_t)1 << 20)
+#define GIB	       ((uint64_t)1 << 30)
+#define PAGE	       4096u
+#define LEAF	       (2 * MIB) /* memory that one leaf covers */
+#define SPARSE	       (4 * GIB)
 #define SHRINK_WAIT_NS (10 * NSEC_PER_SEC)
 
 enum column { MEMORY, TOUCHED, TABLE, PER_PAGE, LEAVES, COLUMNS };
@@ -51,10 +52,14 @@ struct pattern {
 	uint32_t bytes;
 };
 
-static int touch(struct bench *b, const struct endpoint_region *local, uint64_t remote, uint32_t rkey, const struct pattern *t)
+static int touch(struct bench *b, const struct endpoint_region *local, uint64_t remote, uint32_t rkey,
+	const struct pattern *t)
 {
 	struct endpoint_done done = { 0 };
-	struct endpoint_op op = { .opcode = IBV_WR_RDMA_WRITE, .local = local->addr, .lkey = local->mr->lkey, .length = t->bytes,
+	struct endpoint_op op = { .opcode = IBV_WR_RDMA_WRITE,
+		.local = local->addr,
+		.lkey = local->mr->lkey,
+		.length = t->bytes,
 		.rkey = rkey };
 	unsigned posted = 0;
 	int err = 0;
@@ -70,7 +75,8 @@ static int touch(struct bench *b, const struct endpoint_region *local, uint64_t 
 	return bench_fail_endpoint(b, err);
 }
 
-static void report_table(struct report_part *p, const char *name, uint64_t pages, struct usage before, struct usage after)
+static void report_table(
+	struct report_part *p, const char *name, uint64_t pages, struct usage before, struct usage after)
 {
 	uint64_t bytes = after.bytes > before.bytes ? after.bytes - before.bytes : 0;
 
@@ -84,8 +90,8 @@ static void report_table(struct report_part *p, const char *name, uint64_t pages
 }
 
 /* A new region of the second process, touched by the device. */
-static int measure(struct bench *b, const struct endpoint_region *local, const struct pattern *t, struct usage *before,
-	struct usage *after)
+static int measure(struct bench *b, const struct endpoint_region *local, const struct pattern *t,
+	struct usage *before, struct usage *after)
 {
 	uint64_t remote = 0;
 	uint32_t rkey = 0;
@@ -125,8 +131,8 @@ static int play(struct bench *b, struct report_part *p, const struct endpoint_re
 		return err;
 	snprintf(name, sizeof(name), "%s, every page", units_bytes(size, dense));
 	report_table(p, name, dense / PAGE, before, after);
-	report_at_most(p, "table_bytes_per_page", "page table, dense", (double)(after.bytes - before.bytes) / (double)(dense / PAGE), 2,
-		"bytes per page");
+	report_at_most(p, "table_bytes_per_page", "page table, dense",
+		(double)(after.bytes - before.bytes) / (double)(dense / PAGE), 2, "bytes per page");
 	err = await_shrinking(b, before, &shrunk);
 	if (err)
 		return err;
@@ -154,8 +160,9 @@ int bench_pagetable(struct bench *b)
 	if (err)
 		return err;
 	p = report_part(&b->report, "page_table", "Page table",
-		"How much memory the device keeps per page of on-demand memory that it has used, and that it gives it back.", columns,
-		COLUMNS);
+		"How much memory the device keeps per page of on-demand memory that it has used, and that it "
+		"gives it back.",
+		columns, COLUMNS);
 	if (!b->e.odp || look(b, &u)) {
 		report_note(p, "Only unpin's own device shows its page table.");
 		return 0;

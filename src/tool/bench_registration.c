@@ -9,15 +9,36 @@
 #include "tool/machine.h"
 #include "tool/units.h"
 
-#define MIB              ((uint64_t)1 << 20)
-#define GIB              ((uint64_t)1 << 30)
-#define RESERVED_ONLY    (64 * GIB) /* this much is registered without being there */
+#define MIB		 ((uint64_t)1 << 20)
+#define GIB		 ((uint64_t)1 << 30)
+#define RESERVED_ONLY	 (64 * GIB) /* this much is registered without being there */
 #define QUICK_PINNED_MAX GIB
-#define ODP_PER_ROUND    100
+#define ODP_PER_ROUND	 100
 
 enum column {
-	SIZE, MEMORY, REGION, REG_P50, REG_P99, DEREG_P50, DEREG_P99, RATIO, RSS_DELTA, PIN_DELTA, LOCK_DELTA, COUNT, RSS_BEFORE,
-	PIN_BEFORE, LOCK_BEFORE, RSS_DURING, PIN_DURING, LOCK_DURING, RSS_AFTER, PIN_AFTER, LOCK_AFTER, NOTE, COLUMNS
+	SIZE,
+	MEMORY,
+	REGION,
+	REG_P50,
+	REG_P99,
+	DEREG_P50,
+	DEREG_P99,
+	RATIO,
+	RSS_DELTA,
+	PIN_DELTA,
+	LOCK_DELTA,
+	COUNT,
+	RSS_BEFORE,
+	PIN_BEFORE,
+	LOCK_BEFORE,
+	RSS_DURING,
+	PIN_DURING,
+	LOCK_DURING,
+	RSS_AFTER,
+	PIN_AFTER,
+	LOCK_AFTER,
+	NOTE,
+	COLUMNS
 };
 
 static const struct report_column columns[COLUMNS] = {
@@ -63,8 +84,8 @@ struct series {
 /* The targets look at several series. */
 struct summary {
 	double odp_smallest, odp_reserved, odp_max; /* us */
-	double ratio[2];                            /* at 1 GiB, untouched and touched */
-	char pinning_failed[256];                   /* the first reason, "" when there was none */
+	double ratio[2];			    /* at 1 GiB, untouched and touched */
+	char pinning_failed[256];		    /* the first reason, "" when there was none */
 };
 
 static void *fresh(const struct series *s)
@@ -77,7 +98,8 @@ static void *fresh(const struct series *s)
 }
 
 /* Registers and deregisters once; fills in what the newest round has. */
-static int once(struct bench *b, struct series *s, enum endpoint_kind kind, void *addr, bool look, uint64_t *reg_ns)
+static int once(
+	struct bench *b, struct series *s, enum endpoint_kind kind, void *addr, bool look, uint64_t *reg_ns)
 {
 	struct endpoint_region r;
 	uint64_t t0, t1;
@@ -120,12 +142,17 @@ static int round_of(struct bench *b, struct series *s, enum endpoint_kind kind, 
 }
 
 /* The device reads the end of the region and writes its start: what was registered works. */
-static int probe(struct bench *b, struct series *s, enum endpoint_kind kind, void *addr, uint64_t remote, uint32_t rkey)
+static int probe(struct bench *b, struct series *s, enum endpoint_kind kind, void *addr, uint64_t remote,
+	uint32_t rkey)
 {
 	size_t page = (size_t)getpagesize();
 	char *end = (char *)addr + s->size - page;
 	struct endpoint_region r;
-	struct endpoint_op op = { .opcode = IBV_WR_RDMA_WRITE, .local = end, .length = (uint32_t)page, .remote = remote, .rkey = rkey };
+	struct endpoint_op op = { .opcode = IBV_WR_RDMA_WRITE,
+		.local = end,
+		.length = (uint32_t)page,
+		.remote = remote,
+		.rkey = rkey };
 	int err = endpoint_region_register(&b->e, &r, addr, s->size, kind);
 
 	if (err)
@@ -141,13 +168,14 @@ static int probe(struct bench *b, struct series *s, enum endpoint_kind kind, voi
 	if (err)
 		return bench_fail_endpoint(b, err);
 	if (machine_compare(addr, page, s->size) < page)
-		return bench_fail(b, -EBADMSG, "wrong data came back through a region that had just been registered");
+		return bench_fail(
+			b, -EBADMSG, "wrong data came back through a region that had just been registered");
 	return 0;
 }
 
 /*
- * One round: on demand and pinned over memory in the same state. Untouched memory must be mapped anew after a pin, which leaves
- * it resident; unmapping is not counted.
+ * One round: on demand and pinned over memory in the same state. Untouched memory must be mapped anew after a
+ * pin, which leaves it resident; unmapping is not counted.
  */
 static int play_round(struct bench *b, struct series *s, void **addr, unsigned round)
 {
@@ -163,7 +191,8 @@ static int play_round(struct bench *b, struct series *s, void **addr, unsigned r
 		err = round_of(b, s, (enum endpoint_kind)k, *addr, round == 0);
 		if (k == ENDPOINT_PINNED && (err == -ENOMEM || err == -EAGAIN || err == -EPERM)) {
 			s->wanted[k] = false;
-			snprintf(s->why_not[k], sizeof(s->why_not[k]), "%s, see below", strerrorname_np(-err));
+			snprintf(
+				s->why_not[k], sizeof(s->why_not[k]), "%s, see below", strerrorname_np(-err));
 			snprintf(s->failed, sizeof(s->failed), "%s", b->e.why);
 			err = 0;
 		}
@@ -175,7 +204,8 @@ static int play_round(struct bench *b, struct series *s, void **addr, unsigned r
 		}
 	}
 	if (s->wanted[ENDPOINT_PINNED] && s->wanted[ENDPOINT_ON_DEMAND] && s->kind[ENDPOINT_ON_DEMAND].median)
-		sample_add(&s->ratio, (double)s->kind[ENDPOINT_PINNED].median / (double)s->kind[ENDPOINT_ON_DEMAND].median);
+		sample_add(&s->ratio,
+			(double)s->kind[ENDPOINT_PINNED].median / (double)s->kind[ENDPOINT_ON_DEMAND].median);
 	return 0;
 }
 
@@ -263,16 +293,18 @@ static void summarise(struct summary *sum, struct series *s)
 static void report_targets(struct report_part *p, const struct summary *sum)
 {
 	if (sum->odp_max)
-		report_at_most(p, "odp_register_p50_max", "on-demand registration p50, slowest size", sum->odp_max, 10, "us");
+		report_at_most(p, "odp_register_p50_max", "on-demand registration p50, slowest size",
+			sum->odp_max, 10, "us");
 	if (sum->odp_reserved && sum->odp_smallest)
-		report_at_most(p, "odp_register_64g_over_16m", "on-demand registration, 64 GiB over the smallest size",
+		report_at_most(p, "odp_register_64g_over_16m",
+			"on-demand registration, 64 GiB over the smallest size",
 			sum->odp_reserved / sum->odp_smallest, 2, "times");
 	if (sum->ratio[0])
-		report_at_least(p, "pinned_over_odp_1g_untouched", "pinned over on demand at 1 GiB, untouched", sum->ratio[0], 10000,
-			"times");
+		report_at_least(p, "pinned_over_odp_1g_untouched",
+			"pinned over on demand at 1 GiB, untouched", sum->ratio[0], 10000, "times");
 	if (sum->ratio[1])
-		report_at_least(p, "pinned_over_odp_1g_touched", "pinned over on demand at 1 GiB, touched", sum->ratio[1], 10000,
-			"times");
+		report_at_least(p, "pinned_over_odp_1g_touched", "pinned over on demand at 1 GiB, touched",
+			sum->ratio[1], 10000, "times");
 }
 
 /* Which kinds can be measured at this size, and why not. */
@@ -295,8 +327,8 @@ static void plan(struct bench *b, struct series *s)
 		s->wanted[ENDPOINT_PINNED] = false;
 	} else if (machine_available() < needed) {
 		s->wanted[ENDPOINT_PINNED] = false;
-		snprintf(s->why_not[ENDPOINT_PINNED], sizeof(s->why_not[0]), "skipped: %s of memory are available",
-			units_bytes(have, machine_available()));
+		snprintf(s->why_not[ENDPOINT_PINNED], sizeof(s->why_not[0]),
+			"skipped: %s of memory are available", units_bytes(have, machine_available()));
 		s->wanted[ENDPOINT_ON_DEMAND] = s->wanted[ENDPOINT_ON_DEMAND] && !s->touched;
 	} else if (b->quick && !b->sizes && s->size > QUICK_PINNED_MAX) {
 		s->wanted[ENDPOINT_PINNED] = false;
@@ -304,8 +336,8 @@ static void plan(struct bench *b, struct series *s)
 	}
 }
 
-static int measure(struct bench *b, struct report_part *p, uint64_t size, bool touched, struct summary *sum, uint64_t remote,
-	uint32_t rkey)
+static int measure(struct bench *b, struct report_part *p, uint64_t size, bool touched, struct summary *sum,
+	uint64_t remote, uint32_t rkey)
 {
 	static struct series s; /* its histograms are large */
 	int err = 0;
@@ -338,15 +370,19 @@ int bench_registration(struct bench *b)
 	if (err)
 		return err;
 	p = report_part(&b->report, "registration", "Registration",
-		"What it costs to give memory to the device and to take it back. Pinning touches every page, so that it grows with "
-		"the size and takes the memory; on demand records the range, whatever its size, and takes nothing (VmRSS, VmPin "
-		"and VmLck as they grow while the region is registered).",
+		"What it costs to give memory to the device and to take it back. Pinning touches every page, "
+		"so that it grows with the size and takes the memory; on demand records the range, whatever "
+		"its size, and takes nothing (VmRSS, VmPin and VmLck as they grow while the region is "
+		"registered).",
 		columns, COLUMNS);
-	err = bench_peer_make(b, 0, 4096, b->e.odp ? ENDPOINT_ON_DEMAND : ENDPOINT_PINNED, true, &remote, &rkey);
+	err = bench_peer_make(
+		b, 0, 4096, b->e.odp ? ENDPOINT_ON_DEMAND : ENDPOINT_PINNED, true, &remote, &rkey);
 	for (unsigned i = 0; !err && i < sizes; i++) {
 		err = measure(b, p, size[i], false, &sum, remote, rkey);
-		/* What is only reserved cannot be touched; what quick leaves out would take its time touching. */
-		if (!err && (b->sizes || size[i] < RESERVED_ONLY) && (b->sizes || !b->quick || size[i] <= QUICK_PINNED_MAX))
+		/* What is only reserved cannot be touched; what quick leaves out would take its time
+		 * touching. */
+		if (!err && (b->sizes || size[i] < RESERVED_ONLY) &&
+			(b->sizes || !b->quick || size[i] <= QUICK_PINNED_MAX))
 			err = measure(b, p, size[i], true, &sum, remote, rkey);
 	}
 	if (sum.pinning_failed[0])

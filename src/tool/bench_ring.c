@@ -19,9 +19,9 @@
 enum job { JOB_NONE, JOB_COPY, JOB_FUTEX, JOB_STOP };
 
 /*
- * head is the producer's (the thread that calls), tail the consumer's (the second thread), each on a cache line of its
- * own. The job fields are written by the caller before it publishes job (release) and read by the second thread after it
- * has seen it (acquire).
+ * head is the producer's (the thread that calls), tail the consumer's (the second thread), each on a cache
+ * line of its own. The job fields are written by the caller before it publishes job (release) and read by the
+ * second thread after it has seen it (acquire).
  */
 struct ring {
 	_Alignas(64) _Atomic uint64_t head; /* segments written */
@@ -193,7 +193,8 @@ void ring_stop(struct ring *r)
 	free(r);
 }
 
-uint64_t ring_copy(struct ring *r, const void *source, void *target, size_t span, size_t message, uint64_t total)
+uint64_t ring_copy(
+	struct ring *r, const void *source, void *target, size_t span, size_t message, uint64_t total)
 {
 	uint64_t start;
 

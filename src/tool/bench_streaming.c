@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Large transfers into memory that is cold, warm or pinned, beside what the machine itself can do with the same bytes. */
+/* Large transfers into memory that is cold, warm or pinned, beside what the machine itself can do with the
+ * same bytes. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,10 +15,10 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define MIB     ((uint64_t)1 << 20)
-#define LENGTH  (256 * MIB)
+#define MIB	((uint64_t)1 << 20)
+#define LENGTH	(256 * MIB)
 #define MESSAGE ((uint32_t)MIB)
-#define DEPTH   16u
+#define DEPTH	16u
 
 enum way { COLD, WARM, PINNED, POPULATE_COPY, RING, WAYS };
 
@@ -82,8 +83,8 @@ static int64_t write_way(struct streaming *s, enum way way)
 		err = bench_peer_poll_begin(s->b);
 	if (err)
 		return err;
-	ns = bench_stream(s->b, IBV_WR_RDMA_WRITE, &s->source[kind], s->remote[kind], s->rkey[kind], s->length, MESSAGE, DEPTH,
-		s->length);
+	ns = bench_stream(s->b, IBV_WR_RDMA_WRITE, &s->source[kind], s->remote[kind], s->rkey[kind],
+		s->length, MESSAGE, DEPTH, s->length);
 	if (ns >= 0)
 		err = bench_peer_poll_end(s->b);
 	return err ? err : ns;
@@ -95,13 +96,15 @@ static int64_t once(struct streaming *s, enum way way)
 	case POPULATE_COPY:
 		return populate_copy(s);
 	case RING:
-		return (int64_t)ring_copy(s->ring, s->source[0].addr, s->target, s->length, MESSAGE, s->length);
+		return (int64_t)ring_copy(
+			s->ring, s->source[0].addr, s->target, s->length, MESSAGE, s->length);
 	default:
 		return write_way(s, way);
 	}
 }
 
-/* Cold before warm: the one fills the memory of the other. Otherwise every second round goes the other way round. */
+/* Cold before warm: the one fills the memory of the other. Otherwise every second round goes the other way
+ * round. */
 static const enum way orders[2][WAYS] = {
 	{ COLD, WARM, PINNED, POPULATE_COPY, RING },
 	{ POPULATE_COPY, RING, PINNED, COLD, WARM },
@@ -158,8 +161,8 @@ static int make_source(struct streaming *s)
 	machine_fill(addr, s->length, 1);
 	machine_touch(s->target, s->length);
 	if (b->e.odp)
-		err = bench_fail_endpoint(b, endpoint_region_register(&b->e, &s->source[ENDPOINT_ON_DEMAND], addr, s->length,
-										 ENDPOINT_ON_DEMAND));
+		err = bench_fail_endpoint(b, endpoint_region_register(&b->e, &s->source[ENDPOINT_ON_DEMAND],
+						     addr, s->length, ENDPOINT_ON_DEMAND));
 	return err;
 }
 
@@ -168,7 +171,8 @@ static int make_pinned(struct streaming *s)
 {
 	struct bench *b = s->b;
 	void *addr = s->source[0].addr;
-	int err = endpoint_region_register(&b->e, &s->source[ENDPOINT_PINNED], addr, s->length, ENDPOINT_PINNED);
+	int err = endpoint_region_register(
+		&b->e, &s->source[ENDPOINT_PINNED], addr, s->length, ENDPOINT_PINNED);
 
 	s->source[0].addr = addr;
 	if (err) {
@@ -194,8 +198,8 @@ static int make(struct streaming *s)
 	if (!err)
 		err = make_pinned(s);
 	if (!err && b->e.odp)
-		err = bench_peer_make(b, FOR_ON_DEMAND, s->length, ENDPOINT_ON_DEMAND, false, &s->remote[ENDPOINT_ON_DEMAND],
-			&s->rkey[ENDPOINT_ON_DEMAND]);
+		err = bench_peer_make(b, FOR_ON_DEMAND, s->length, ENDPOINT_ON_DEMAND, false,
+			&s->remote[ENDPOINT_ON_DEMAND], &s->rkey[ENDPOINT_ON_DEMAND]);
 	if (err)
 		return err;
 	s->works[COLD] = s->works[WARM] = b->e.odp;
@@ -243,9 +247,10 @@ static void report_way(struct report_part *p, struct streaming *s, enum way way)
 static void report_all(struct streaming *s)
 {
 	struct report_part *p = report_part(&s->b->report, "streaming", "Streaming",
-		"One long transfer in messages of 1 MiB, from a second process's point of view: into memory without a page yet (cold; "
-		"each page is a fault), into memory that is there (warm), and into pinned memory; beside the same bytes with the kernel's "
-		"populate call and memcpy, and through a ring that only copies. Medians of interleaved rounds [quartiles].",
+		"One long transfer in messages of 1 MiB, from a second process's point of view: into memory "
+		"without a page yet (cold; each page is a fault), into memory that is there (warm), and into "
+		"pinned memory; beside the same bytes with the kernel's populate call and memcpy, and "
+		"through a ring that only copies. Medians of interleaved rounds [quartiles].",
 		columns, COLUMNS);
 
 	for (int way = 0; way < WAYS; way++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What the first access to a page costs: by the device, by the processor, and by the kernel's populate call. */
+/* What the first access to a page costs: by the device, by the processor, and by the kernel's populate call.
+ */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,10 +13,10 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define PAGE       4096u
-#define PAGES      65536u /* of the memory that is touched at random: 256 MiB, of which few pages ever exist */
-#define STRIDE     40503u /* odd: i * STRIDE % PAGES takes every page once */
-#define CHECKED    64u    /* pages whose bytes are compared afterwards */
+#define PAGE	4096u
+#define PAGES	65536u /* of the memory that is touched at random: 256 MiB, of which few pages ever exist */
+#define STRIDE	40503u /* odd: i * STRIDE % PAGES takes every page once */
+#define CHECKED 64u    /* pages whose bytes are compared afterwards */
 
 enum column { OPERATION, COLD_P50, COLD_P99, WARM_P50, WARM_P99, EXTRA, OVER_POPULATE, SAMPLES, COLUMNS };
 
@@ -48,7 +49,7 @@ struct touch {
 	bool populate_works;
 	struct hist cold[OPERATIONS], warm[OPERATIONS];
 	struct sample extra[OPERATIONS]; /* cold - warm of one page, us */
-	struct sample populate;          /* the whole call, us */
+	struct sample populate;		 /* the whole call, us */
 };
 
 /* Page number i of an operation, at random and never twice. */
@@ -90,7 +91,8 @@ static int check_read(struct touch *t)
 
 	for (unsigned i = 0; i < PAGE / 8; i++)
 		if (in[i])
-			return bench_fail(t->b, -EBADMSG, "an RDMA READ of untouched memory brought bytes that are not zero");
+			return bench_fail(t->b, -EBADMSG,
+				"an RDMA READ of untouched memory brought bytes that are not zero");
 	return 0;
 }
 
@@ -148,16 +150,17 @@ static void report_operation(struct report_part *p, struct touch *t, enum operat
 static void report_all(struct touch *t)
 {
 	struct report_part *p = report_part(&t->b->report, "first_touch", "First touch of a page",
-		"What it costs when the device is the first to use a page (cold), and when it is not (warm), beside the same by the "
-		"processor and by the kernel's own call for it. Pages are taken at random; each figure of a row is from the same "
-		"pages.",
+		"What it costs when the device is the first to use a page (cold), and when it is not (warm), "
+		"beside the same by the processor and by the kernel's own call for it. Pages are taken at "
+		"random; each figure of a row is from the same pages.",
 		columns, COLUMNS);
 	double populate = t->populate_works ? sample_spread(&t->populate).median : 0;
 
 	for (int op = 0; op < OPERATIONS; op++)
 		report_operation(p, t, (enum operation)op, populate);
 	if (populate > 0)
-		report_at_most(p, "cold_write_over_populate", "cold minus warm WRITE of 4 KiB, in populates of one page",
+		report_at_most(p, "cold_write_over_populate",
+			"cold minus warm WRITE of 4 KiB, in populates of one page",
 			sample_spread(&t->extra[DEVICE_WRITE]).median / populate, 3, "times");
 }
 
@@ -187,7 +190,9 @@ int bench_touch(struct bench *b)
 	if (err)
 		return err;
 	if (!b->e.odp)
-		return bench_fail(b, -EOPNOTSUPP, "%s has no on-demand paging for reliable connections: there is no first touch to measure",
+		return bench_fail(b, -EOPNOTSUPP,
+			"%s has no on-demand paging for reliable connections: there is no first touch to "
+			"measure",
 			b->choice.device);
 	memset(&t, 0, sizeof(t));
 	t.b = b;
@@ -199,7 +204,8 @@ int bench_touch(struct bench *b)
 	if (!t.own)
 		err = bench_fail(b, -errno, "cannot map memory: %s", strerror(errno));
 	if (!err)
-		err = bench_peer_make(b, 0, (uint64_t)PAGES * PAGE, ENDPOINT_ON_DEMAND, false, &t.remote, &t.rkey);
+		err = bench_peer_make(
+			b, 0, (uint64_t)PAGES * PAGE, ENDPOINT_ON_DEMAND, false, &t.remote, &t.rkey);
 	if (!err)
 		err = play(&t);
 	machine_unmap(t.own, (size_t)PAGES * PAGE);

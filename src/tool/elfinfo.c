@@ -16,7 +16,7 @@
 
 struct elf_file {
 	int fd;
-	ElfW(Phdr) *phdr;
+	ElfW(Phdr) * phdr;
 	unsigned phnum;
 	uint64_t strtab; /* file offset of DT_STRTAB; 0: none */
 };
@@ -85,7 +85,7 @@ static int read_phdrs(struct elf_file *f)
 	return read_at(f->fd, f->phdr, f->phnum * sizeof(*f->phdr), eh.e_phoff);
 }
 
-static const ElfW(Phdr) *segment(const struct elf_file *f, uint32_t type)
+static const ElfW(Phdr) * segment(const struct elf_file *f, uint32_t type)
 {
 	for (unsigned i = 0; i < f->phnum; i++)
 		if (f->phdr[i].p_type == type)
@@ -112,7 +112,7 @@ static void note_needed(struct elfinfo *out, const char *name)
 	memcpy(out->runtime[out->runtimes++], name, strlen(name) + 1);
 }
 
-static void scan_dynamic(const struct elf_file *f, const ElfW(Dyn) *dyn, size_t n, struct elfinfo *out)
+static void scan_dynamic(const struct elf_file *f, const ElfW(Dyn) * dyn, size_t n, struct elfinfo *out)
 {
 	char name[ELFINFO_NAME_MAX];
 
@@ -130,7 +130,7 @@ static void scan_dynamic(const struct elf_file *f, const ElfW(Dyn) *dyn, size_t 
 static int read_dynamic(struct elf_file *f, struct elfinfo *out)
 {
 	const ElfW(Phdr) *p = segment(f, PT_DYNAMIC);
-	ElfW(Dyn) *dyn;
+	ElfW(Dyn) * dyn;
 	size_t n;
 	int err;
 
@@ -155,7 +155,7 @@ static int read_dynamic(struct elf_file *f, struct elfinfo *out)
 int elfinfo_read(int fd, struct elfinfo *out)
 {
 	struct elf_file f = { .fd = fd };
-	const ElfW(Phdr) *interp;
+	const ElfW(Phdr) * interp;
 	unsigned char head[20]; /* e_ident, e_type, e_machine: at the same place in both classes */
 	int err;
 

@@ -30,16 +30,18 @@ static int fail(struct endpoint *e, int err, const char *fmt, ...)
 	return err < 0 ? err : -err;
 }
 
-/* --- opening ----------------------------------------------------------------------------------------------- */
+/* --- opening -----------------------------------------------------------------------------------------------
+ */
 
 static int no_device(struct endpoint *e, struct ibv_device **list)
 {
 	size_t used;
 
-	used = (size_t)snprintf(e->why, sizeof(e->why), "there is no RDMA device '%s' here; there %s", e->choice.device,
-		list && list[0] ? "is:" : "is none at all");
+	used = (size_t)snprintf(e->why, sizeof(e->why), "there is no RDMA device '%s' here; there %s",
+		e->choice.device, list && list[0] ? "is:" : "is none at all");
 	for (size_t i = 0; list && list[i] && used < sizeof(e->why); i++)
-		used += (size_t)snprintf(e->why + used, sizeof(e->why) - used, " %s", ibv_get_device_name(list[i]));
+		used += (size_t)snprintf(
+			e->why + used, sizeof(e->why) - used, " %s", ibv_get_device_name(list[i]));
 	if (used < sizeof(e->why))
 		snprintf(e->why + used, sizeof(e->why) - used, ". unpin's own device: unpin bench -d unpin0");
 	return -ENODEV;
@@ -64,7 +66,8 @@ static int open_context(struct endpoint *e)
 
 static int query_odp(struct endpoint *e)
 {
-	const uint32_t needed = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+	const uint32_t needed =
+		IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
 	struct ibv_device_attr_ex attr;
 	int err;
 
@@ -73,7 +76,7 @@ static int query_odp(struct endpoint *e)
 	if (err)
 		return fail(e, err, "cannot query %s: %s", e->choice.device, strerror(err));
 	e->odp = (attr.odp_caps.general_caps & IBV_ODP_SUPPORT) &&
-		(attr.odp_caps.per_transport_caps.rc_odp_caps & needed) == needed;
+		 (attr.odp_caps.per_transport_caps.rc_odp_caps & needed) == needed;
 	e->odp_implicit = e->odp && (attr.odp_caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT);
 	e->max_mr_size = attr.orig_attr.max_mr_size;
 	return 0;
@@ -88,7 +91,8 @@ static int choose_gid(struct endpoint *e, int rows)
 	for (int i = 0; i < rows; i++) {
 		static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
 
-		if (ibv_query_gid_ex(e->context, e->choice.port, (uint32_t)i, &entry, 0) || entry.gid_type != IBV_GID_TYPE_ROCE_V2)
+		if (ibv_query_gid_ex(e->context, e->choice.port, (uint32_t)i, &entry, 0) ||
+			entry.gid_type != IBV_GID_TYPE_ROCE_V2)
 			continue;
 		if (memcmp(entry.gid.raw, mapped, sizeof(mapped)) == 0)
 			return i;
@@ -107,7 +111,8 @@ static int query_port(struct endpoint *e)
 	memset(&port, 0, sizeof(port));
 	err = ibv_query_port(e->context, (uint8_t)e->choice.port, &port);
 	if (err)
-		return fail(e, err, "cannot query port %u of %s: %s", e->choice.port, e->choice.device, strerror(err));
+		return fail(e, err, "cannot query port %u of %s: %s", e->choice.port, e->choice.device,
+			strerror(err));
 	if (port.state != IBV_PORT_ACTIVE)
 		return fail(e, ENETDOWN, "port %u of %s is not active (%s)", e->choice.port, e->choice.device,
 			ibv_port_state_str(port.state));
@@ -119,8 +124,8 @@ static int query_port(struct endpoint *e)
 	if (e->choice.gid_index < 0)
 		e->choice.gid_index = choose_gid(e, port.gid_tbl_len);
 	if (ibv_query_gid(e->context, (uint8_t)e->choice.port, e->choice.gid_index, &gid))
-		return fail(e, errno ? errno : EIO, "cannot read row %d of the GID table of %s", e->choice.gid_index,
-			e->choice.device);
+		return fail(e, errno ? errno : EIO, "cannot read row %d of the GID table of %s",
+			e->choice.gid_index, e->choice.device);
 	memcpy(e->address.gid, gid.raw, sizeof(e->address.gid));
 	return 0;
 }
@@ -129,7 +134,10 @@ static int make_objects(struct endpoint *e)
 {
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = ENDPOINT_DEPTH, .max_recv_wr = ENDPOINT_DEPTH, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = { .max_send_wr = ENDPOINT_DEPTH,
+			.max_recv_wr = ENDPOINT_DEPTH,
+			.max_send_sge = 1,
+			.max_recv_sge = 1 },
 	};
 
 	e->pd = ibv_alloc_pd(e->context);
@@ -176,7 +184,8 @@ static int to_init(struct endpoint *e)
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
 	};
 
-	return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	return ibv_modify_qp(
+		e->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
 static int to_rtr(struct endpoint *e, const struct endpoint_address *peer)
@@ -197,7 +206,8 @@ static int to_rtr(struct endpoint *e, const struct endpoint_address *peer)
 		attr.ah_attr.grh.sgid_index = (uint8_t)e->choice.gid_index;
 		attr.ah_attr.grh.hop_limit = 64;
 	}
-	return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+	return ibv_modify_qp(e->qp, &attr,
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 
@@ -212,8 +222,9 @@ static int to_rts(struct endpoint *e)
 		.max_rd_atomic = 8,
 	};
 
-	return ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+	return ibv_modify_qp(e->qp, &attr,
+		IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+			IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 int endpoint_connect(struct endpoint *e, const struct endpoint_address *peer)
@@ -247,7 +258,8 @@ void endpoint_close(struct endpoint *e)
 	e->context = NULL;
 }
 
-/* --- memory ------------------------------------------------------------------------------------------------ */
+/* --- memory ------------------------------------------------------------------------------------------------
+ */
 
 static int fail_register(struct endpoint *e, int err, size_t length, enum endpoint_kind kind)
 {
@@ -257,18 +269,20 @@ static int fail_register(struct endpoint *e, int err, size_t length, enum endpoi
 	units_bytes(size, length);
 	if (err == ENOMEM && kind == ENDPOINT_PINNED && memlock != UINT64_MAX)
 		return fail(e, err,
-			"ENOMEM: pinning %s exceeds the limit on locked memory, %s (raise it with 'ulimit -l', as root with "
-			"'prlimit --memlock', or in /etc/security/limits.conf)",
+			"ENOMEM: pinning %s exceeds the limit on locked memory, %s (raise it with 'ulimit "
+			"-l', as root with 'prlimit --memlock', or in /etc/security/limits.conf)",
 			size, units_bytes(limit, memlock));
 	return fail(e, err, "cannot register %s (%s): %s", size, endpoint_kind_names[kind], strerror(err));
 }
 
-int endpoint_region_register(struct endpoint *e, struct endpoint_region *r, void *addr, size_t length, enum endpoint_kind kind)
+int endpoint_region_register(
+	struct endpoint *e, struct endpoint_region *r, void *addr, size_t length, enum endpoint_kind kind)
 {
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 	if (kind == ENDPOINT_ON_DEMAND && !e->odp)
-		return fail(e, EOPNOTSUPP, "%s has no on-demand paging for reliable connections", e->choice.device);
+		return fail(e, EOPNOTSUPP, "%s has no on-demand paging for reliable connections",
+			e->choice.device);
 	if (kind == ENDPOINT_ON_DEMAND)
 		access |= IBV_ACCESS_ON_DEMAND;
 	r->addr = addr;
@@ -278,7 +292,8 @@ int endpoint_region_register(struct endpoint *e, struct endpoint_region *r, void
 	return r->mr ? 0 : fail_register(e, errno ? errno : EIO, length, kind);
 }
 
-int endpoint_region_make(struct endpoint *e, struct endpoint_region *r, size_t length, enum endpoint_kind kind)
+int endpoint_region_make(
+	struct endpoint *e, struct endpoint_region *r, size_t length, enum endpoint_kind kind)
 {
 	void *addr = machine_map(length);
 	int err;
@@ -308,7 +323,8 @@ void endpoint_region_release(struct endpoint_region *r)
 	memset(r, 0, sizeof(*r));
 }
 
-/* --- data -------------------------------------------------------------------------------------------------- */
+/* --- data --------------------------------------------------------------------------------------------------
+ */
 
 int endpoint_post(struct endpoint *e, const struct endpoint_op *op)
 {
@@ -379,7 +395,8 @@ int endpoint_wait(struct endpoint *e, struct endpoint_done *done, unsigned sends
 		if (!deadline)
 			deadline = clock_ns() + ENDPOINT_TIMEOUT_NS;
 		if (clock_ns() > deadline)
-			return fail(e, ETIMEDOUT, "no completion for %llu s", ENDPOINT_TIMEOUT_NS / NSEC_PER_SEC);
+			return fail(
+				e, ETIMEDOUT, "no completion for %llu s", ENDPOINT_TIMEOUT_NS / NSEC_PER_SEC);
 	}
 	return 0;
 }
@@ -396,7 +413,8 @@ static int take_event(struct endpoint *e)
 	if (n < 0 && errno == EINTR)
 		return 0;
 	if (n == 0)
-		return fail(e, ETIMEDOUT, "no completion event for %llu s", ENDPOINT_TIMEOUT_NS / NSEC_PER_SEC);
+		return fail(
+			e, ETIMEDOUT, "no completion event for %llu s", ENDPOINT_TIMEOUT_NS / NSEC_PER_SEC);
 	if (n < 0 || ibv_get_cq_event(e->channel, &cq, &context))
 		return fail(e, errno, "cannot get a completion event: %s", strerror(errno));
 	e->unacked++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * One end of a connection of the bench: a device, its protection domain, one completion queue, one reliable connected queue
- * pair, and the memory it uses. Plain libibverbs, any device. One thread at a time.
+ * One end of a connection of the bench: a device, its protection domain, one completion queue, one reliable
+ * connected queue pair, and the memory it uses. Plain libibverbs, any device. One thread at a time.
  *
  * Functions return 0 or a negative errno; endpoint.why then has a sentence for the person.
  */
@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENDPOINT_DEPTH      256 /* work requests in each direction */
+#define ENDPOINT_DEPTH	    256 /* work requests in each direction */
 #define ENDPOINT_NAME_MAX   64
 #define ENDPOINT_TIMEOUT_NS 60000000000ull /* without a completion that long, something is broken */
 
@@ -62,9 +62,11 @@ int endpoint_connect(struct endpoint *e, const struct endpoint_address *peer);
 void endpoint_close(struct endpoint *e);
 
 /* Fresh memory, registered. -ENOMEM with the limit on locked memory and its cure in why. */
-int endpoint_region_make(struct endpoint *e, struct endpoint_region *r, size_t length, enum endpoint_kind kind);
+int endpoint_region_make(
+	struct endpoint *e, struct endpoint_region *r, size_t length, enum endpoint_kind kind);
 /* The same over memory that the caller keeps. */
-int endpoint_region_register(struct endpoint *e, struct endpoint_region *r, void *addr, size_t length, enum endpoint_kind kind);
+int endpoint_region_register(
+	struct endpoint *e, struct endpoint_region *r, void *addr, size_t length, enum endpoint_kind kind);
 void endpoint_region_release(struct endpoint_region *r); /* made ones; harmless when zeroed */
 void endpoint_region_deregister(struct endpoint_region *r);
 
@@ -87,7 +89,8 @@ struct endpoint_done {
 };
 int endpoint_poll(struct endpoint *e, struct endpoint_done *done, int max);
 
-/* Polls until that many sends and receives have completed since done was zeroed. -ETIMEDOUT, -EINTR when *endpoint_stop is set. */
+/* Polls until that many sends and receives have completed since done was zeroed. -ETIMEDOUT, -EINTR when
+ * *endpoint_stop is set. */
 int endpoint_wait(struct endpoint *e, struct endpoint_done *done, unsigned sends, unsigned recvs);
 
 /* Asks for an event and, when nothing has completed meanwhile, sleeps for it. */

@@ -21,7 +21,8 @@ static uint64_t field(const char *path, const char *name)
 	FILE *f = fopen(path, "re");
 
 	while (f && fgets(line, sizeof(line), f))
-		if (strncmp(line, name, len) == 0 && line[len] == ':' && sscanf(line + len + 1, "%" SCNu64, &kib) == 1)
+		if (strncmp(line, name, len) == 0 && line[len] == ':' &&
+			sscanf(line + len + 1, "%" SCNu64, &kib) == 1)
 			break;
 	if (f)
 		fclose(f);
@@ -51,7 +52,8 @@ static uint64_t number(const char *path)
 	return v;
 }
 
-/* What the limit of this process's own memory cgroup leaves; UINT64_MAX without one. Version 2, then version 1. */
+/* What the limit of this process's own memory cgroup leaves; UINT64_MAX without one. Version 2, then
+ * version 1. */
 static uint64_t cgroup_left(void)
 {
 	static const struct {
@@ -169,7 +171,8 @@ uint64_t machine_memlock(void)
 void *machine_map(size_t length)
 {
 	size_t room = length + HUGE_PAGE;
-	char *start = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *start =
+		mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	char *addr;
 
 	if (start == MAP_FAILED)

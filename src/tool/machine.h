@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* What the bench must know of the machine it runs on. Functions fall back to 0 where the kernel does not tell. */
+/* What the bench must know of the machine it runs on. Functions fall back to 0 where the kernel does not
+ * tell. */
 #ifndef UNPIN_TOOL_MACHINE_H
 #define UNPIN_TOOL_MACHINE_H
 
@@ -21,29 +22,30 @@ uint64_t machine_swap(void);
 
 /* CPUs that this thread may run on. */
 unsigned machine_cpus(void);
-/* Keeps the calling thread on the nth of them. Nothing happens, and false is returned, when there is no such CPU or
- * only one in all. */
+/* Keeps the calling thread on the nth of them. Nothing happens, and false is returned, when there is no such
+ * CPU or only one in all. */
 bool machine_pin_thread(unsigned n);
 /* Lets the calling thread run everywhere again that it could when machine_pin_thread was first called. */
 void machine_unpin_thread(void);
 
-/* For loops that wait for another thread or process: lets it run when there is only one processor for both. */
+/* For loops that wait for another thread or process: lets it run when there is only one processor for both.
+ */
 void machine_relax(void);
 
-/* Raises the soft limit on locked memory to the hard one and returns it in bytes; UINT64_MAX: none (or root, which
- * the limit does not bind). */
+/* Raises the soft limit on locked memory to the hard one and returns it in bytes; UINT64_MAX: none (or root,
+ * which the limit does not bind). */
 uint64_t machine_memlock(void);
 
-/* length bytes of fresh private memory in 4 KiB pages (no transparent huge pages), aligned to 2 MiB, without reserved swap.
- * NULL with errno. */
+/* length bytes of fresh private memory in 4 KiB pages (no transparent huge pages), aligned to 2 MiB, without
+ * reserved swap. NULL with errno. */
 void *machine_map(size_t length);
 void machine_unmap(void *addr, size_t length);
 
 /* Writes one word per page. */
 void machine_touch(void *addr, size_t length);
 
-/* A pattern that differs from word to word and from seed to seed; length in bytes, a multiple of 8. machine_compare returns the
- * offset of the first word that differs, or length. */
+/* A pattern that differs from word to word and from seed to seed; length in bytes, a multiple of 8.
+ * machine_compare returns the offset of the first word that differs, or length. */
 void machine_fill(void *addr, size_t length, uint64_t seed);
 size_t machine_compare(const void *addr, size_t length, uint64_t seed);
 

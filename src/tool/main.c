@@ -21,8 +21,8 @@ static const struct {
 static void help(FILE *out)
 {
 	fputs("Usage: unpin COMMAND [OPTION]...\n"
-		  "\n"
-		  "An RDMA device with on-demand paging, in software, without privileges or kernel modules.\n\n",
+	      "\n"
+	      "An RDMA device with on-demand paging, in software, without privileges or kernel modules.\n\n",
 		out);
 	for (size_t i = 0; i < COMMANDS; i++)
 		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);

@@ -38,9 +38,11 @@ static int complain_unknown(const char *command, const struct option_row *rows, 
 		if (rows->help)
 			suggest_offer(&s, rows->name);
 	if (s.best)
-		log_error("%s: there is no option --%.*s; did you mean --%s?", command, (int)len, name, s.best);
+		log_error(
+			"%s: there is no option --%.*s; did you mean --%s?", command, (int)len, name, s.best);
 	else
-		log_error("%s: there is no option --%.*s; see 'unpin %s --help'", command, (int)len, name, command);
+		log_error("%s: there is no option --%.*s; see 'unpin %s --help'", command, (int)len, name,
+			command);
 	return -EINVAL;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The second process of the bench. It is the same program started as `unpin bench --peer FD` (hidden), so that it opens
- * the device by itself, and it does what it is told over a socket pair: records of fixed size, one answer per request
- * unless the verb says otherwise. It ends when the socket does.
+ * The second process of the bench. It is the same program started as `unpin bench --peer FD` (hidden), so
+ * that it opens the device by itself, and it does what it is told over a socket pair: records of fixed size,
+ * one answer per request unless the verb says otherwise. It ends when the socket does.
  */
 #ifndef UNPIN_TOOL_PEER_H
 #define UNPIN_TOOL_PEER_H
@@ -24,8 +24,8 @@ enum peer_verb {
 	PEER_FILL,    /* region, offset, length, seed */
 	PEER_COMPARE, /* region, offset, length, seed; -EBADMSG when the bytes differ */
 	/* These two answer twice: when they are ready, and when they have ended. */
-	PEER_POLL, /* polls until a SEND of no bytes arrives */
-	PEER_PLAY, /* pingpong; region, remote, rkey, style, length: iterations */
+	PEER_POLL,  /* polls until a SEND of no bytes arrives */
+	PEER_PLAY,  /* pingpong; region, remote, rkey, style, length: iterations */
 	PEER_USAGE, /* answers value: CPU time of the process in nanoseconds */
 	PEER_VERBS
 };

@@ -27,7 +27,9 @@ static int answer_now(struct server *s, int err)
 	s->answer.err = err;
 	if (err)
 		snprintf(s->answer.why, sizeof(s->answer.why), "%s", s->e.why[0] ? s->e.why : strerror(-err));
-	return send(s->fd, &s->answer, sizeof(s->answer), MSG_NOSIGNAL) == (ssize_t)sizeof(s->answer) ? 0 : -EPIPE;
+	return send(s->fd, &s->answer, sizeof(s->answer), MSG_NOSIGNAL) == (ssize_t)sizeof(s->answer)
+		       ? 0
+		       : -EPIPE;
 }
 
 static struct endpoint_region *region_of(struct server *s, const struct peer_request *q)
@@ -51,7 +53,8 @@ static int verb_open(struct server *s, const struct peer_request *q)
 
 	if (err)
 		return err;
-	/* The device's own threads have started and are free to run anywhere; this one stays on its processor. */
+	/* The device's own threads have started and are free to run anywhere; this one stays on its
+	 * processor. */
 	machine_pin_thread(1);
 	s->answer.address = s->e.address;
 	return 0;
@@ -65,7 +68,8 @@ static int verb_connect(struct server *s, const struct peer_request *q)
 static int verb_make(struct server *s, const struct peer_request *q)
 {
 	struct endpoint_region *r = region_of(s, q);
-	int err = endpoint_region_make(&s->e, r, q->length, q->kind == ENDPOINT_PINNED ? ENDPOINT_PINNED : ENDPOINT_ON_DEMAND);
+	int err = endpoint_region_make(
+		&s->e, r, q->length, q->kind == ENDPOINT_PINNED ? ENDPOINT_PINNED : ENDPOINT_ON_DEMAND);
 
 	if (err)
 		return err;

@@ -7,18 +7,19 @@
 #include "base/clock.h"
 #include "tool/machine.h"
 
-#define RECVS        16u /* posted ahead */
+#define RECVS	     16u /* posted ahead */
 #define SIGNAL_EVERY 32u /* of the sends of one end, so that the queue is emptied now and then */
-#define OUT_OFFSET   0   /* in the memory: the message that goes, and the one that comes, a cache line or more apart */
-#define IN_OFFSET    2048
-#define LOOK_EVERY   (1u << 16)
+#define OUT_OFFSET                                                                                           \
+	0 /* in the memory: the message that goes, and the one that comes, a cache line or more apart */
+#define IN_OFFSET  2048
+#define LOOK_EVERY (1u << 16)
 
 struct game {
 	struct endpoint *e;
 	const struct pingpong *p;
 	struct endpoint_done done;
 	unsigned posted, signaled; /* sends so far */
-	unsigned receives;         /* posted so far */
+	unsigned receives;	   /* posted so far */
 };
 
 static volatile uint64_t *word_at(const struct pingpong *p, size_t offset)
@@ -56,8 +57,8 @@ int pingpong_prepare(struct endpoint *e, const struct pingpong *p)
 
 static int wrong_message(struct game *g, uint64_t got, uint64_t want)
 {
-	snprintf(g->e->why, sizeof(g->e->why), "message %llu came where %llu was due", (unsigned long long)got,
-		(unsigned long long)want);
+	snprintf(g->e->why, sizeof(g->e->why), "message %llu came where %llu was due",
+		(unsigned long long)got, (unsigned long long)want);
 	return -EBADMSG;
 }
 
@@ -82,7 +83,8 @@ static int send_number(struct game *g, uint64_t number)
 		return err;
 	g->posted++;
 	g->signaled += signal;
-	/* As ib_write_lat does: the completion of what was written is taken before the answer is looked for. */
+	/* As ib_write_lat does: the completion of what was written is taken before the answer is looked for.
+	 */
 	return p->style == PINGPONG_WRITE ? endpoint_wait(g->e, &g->done, g->signaled, 0) : 0;
 }
 
@@ -104,7 +106,8 @@ static int await_memory(struct game *g, uint64_t number)
 		if (!deadline)
 			deadline = clock_ns() + ENDPOINT_TIMEOUT_NS;
 		if (clock_ns() > deadline) {
-			snprintf(g->e->why, sizeof(g->e->why), "memory that the other end writes did not change");
+			snprintf(g->e->why, sizeof(g->e->why),
+				"memory that the other end writes did not change");
 			return -ETIMEDOUT;
 		}
 	}

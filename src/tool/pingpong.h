@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Messages of 8 bytes back and forth, as both ends play it. Each message carries its number, and who receives one checks
- * it: a lost, doubled or late message ends the game with -EBADMSG.
+ * Messages of 8 bytes back and forth, as both ends play it. Each message carries its number, and who receives
+ * one checks it: a lost, doubled or late message ends the game with -EBADMSG.
  */
 #ifndef UNPIN_TOOL_PINGPONG_H
 #define UNPIN_TOOL_PINGPONG_H
@@ -12,8 +12,9 @@
 #include "tool/endpoint.h"
 
 enum pingpong_style {
-	PINGPONG_SEND,  /* SEND, both ends poll the completion queue */
-	PINGPONG_WRITE, /* RDMA WRITE, both ends spin on the memory that is written, as programs that poll on memory do */
+	PINGPONG_SEND,	/* SEND, both ends poll the completion queue */
+	PINGPONG_WRITE, /* RDMA WRITE, both ends spin on the memory that is written, as programs that poll on
+			   memory do */
 	PINGPONG_EVENT, /* SEND, both ends sleep until a completion event comes */
 	PINGPONG_STYLES
 };
@@ -22,7 +23,7 @@ enum pingpong_style {
 
 struct pingpong {
 	enum pingpong_style style;
-	bool first;          /* this end sends first */
+	bool first;	     /* this end sends first */
 	uint32_t iterations; /* round trips */
 	struct endpoint_region *memory;
 	uint64_t remote; /* the other end's memory */

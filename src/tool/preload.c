@@ -80,14 +80,15 @@ static int find_library(struct preload *p, const char *dir)
 		}
 	} else if (!first_place(library_places, sizeof(library_places) / sizeof(library_places[0]), dir, "",
 			   p->library)) {
-		log_error(LIBRARY " was found neither beside this command (%s) nor in %s; build it with 'make', install "
-				  "it with 'make install', or name it with UNPIN_LIBRARY=/path/to/" LIBRARY,
+		log_error(LIBRARY " was found neither beside this command (%s) nor in %s; build it with "
+				  "'make', install it with 'make install', or name it with "
+				  "UNPIN_LIBRARY=/path/to/" LIBRARY,
 			dir, UNPIN_LIBDIR);
 		return -ENOENT;
 	}
 	if (strpbrk(p->library, " :\t\n")) {
-		log_error("the path of the library, '%s', contains a blank or a colon, which LD_PRELOAD cannot express; "
-				  "copy it elsewhere and name that with UNPIN_LIBRARY",
+		log_error("the path of the library, '%s', contains a blank or a colon, which LD_PRELOAD "
+			  "cannot express; copy it elsewhere and name that with UNPIN_LIBRARY",
 			p->library);
 		return -EINVAL;
 	}
@@ -108,7 +109,8 @@ int preload_find(struct preload *p)
 	err = find_library(p, dir);
 	if (err)
 		return err;
-	if (first_place(answers_places, sizeof(answers_places) / sizeof(answers_places[0]), dir, "/rdma", p->answers) &&
+	if (first_place(answers_places, sizeof(answers_places) / sizeof(answers_places[0]), dir, "/rdma",
+		    p->answers) &&
 		strchr(p->answers, ':'))
 		p->answers[0] = 0; /* PATH cannot express it; everything but `rdma` works without */
 	return 0;
@@ -147,7 +149,8 @@ static int append_once(char *list, size_t size, char sep, const char *word, size
 	return 0;
 }
 
-int preload_list(const struct preload *p, const struct elfinfo *elf, const char *before, char *out, size_t size)
+int preload_list(
+	const struct preload *p, const struct elfinfo *elf, const char *before, char *out, size_t size)
 {
 	int err = 0;
 

@@ -14,7 +14,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define SCRIPT_DEPTH 5   /* Linux gives up after as many interpreters */
+#define SCRIPT_DEPTH 5	 /* Linux gives up after as many interpreters */
 #define SHEBANG_MAX  256 /* BINPRM_BUF_SIZE */
 
 static int fail(struct program *p, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -66,7 +66,8 @@ static int look_up(struct program *p, const char *name, const char *path)
 		return fail(p, -ENOENT, "the name of the program is empty");
 	if (strchr(name, '/')) {
 		if (snprintf(p->path, sizeof(p->path), "%s", name) >= (int)sizeof(p->path))
-			return fail(p, -ENOENT, "the path of the program is longer than %d characters", PATH_MAX);
+			return fail(
+				p, -ENOENT, "the path of the program is longer than %d characters", PATH_MAX);
 		return check_executable(p, p->path);
 	}
 	for (const char *dir = path ? path : "/usr/bin:/bin", *end; dir; dir = *end ? end + 1 : NULL) {
@@ -103,9 +104,9 @@ static void interpreter(const char *line, char *out, size_t size)
 }
 
 /*
- * The kernel tells the loader to ignore LD_PRELOAD when running the file changes what the caller may do (AT_SECURE in
- * getauxval(3)): set-user-ID, set-group-ID and file capabilities that count. On a nosuid mount and under no_new_privs
- * these bits have no effect.
+ * The kernel tells the loader to ignore LD_PRELOAD when running the file changes what the caller may do
+ * (AT_SECURE in getauxval(3)): set-user-ID, set-group-ID and file capabilities that count. On a nosuid mount
+ * and under no_new_privs these bits have no effect.
  */
 static int check_privileged(struct program *p, int fd)
 {
@@ -126,8 +127,8 @@ static int check_privileged(struct program *p, int fd)
 	if (!kind)
 		return 0;
 	return fail(p, -EPERM,
-		"%s is %s: the system ignores preloaded libraries for such programs. Run an unprivileged copy of it "
-		"(cp makes one), or run as the user it changes to.",
+		"%s is %s: the system ignores preloaded libraries for such programs. Run an unprivileged "
+		"copy of it (cp makes one), or run as the user it changes to.",
 		p->image, kind);
 }
 
@@ -144,8 +145,8 @@ static int check_same_machine(struct program *p)
 	if (p->elf.bits == self.bits && p->elf.machine == self.machine)
 		return 0;
 	return fail(p, -EPERM,
-		"%s is a %u-bit program for machine type %u, unpin is %u-bit for type %u: a library cannot be "
-		"loaded into a program of another kind. Use a build of the program for this machine.",
+		"%s is a %u-bit program for machine type %u, unpin is %u-bit for type %u: a library cannot "
+		"be loaded into a program of another kind. Use a build of the program for this machine.",
 		p->image, p->elf.bits, p->elf.machine, self.bits, self.machine);
 }
 
@@ -157,13 +158,13 @@ static int check_image(struct program *p, int fd)
 		return err;
 	if (!p->elf.dynamic)
 		return fail(p, -EPERM,
-			"%s is statically linked: no loader runs that could put unpin's device into it. Link it "
-			"dynamically (without -static), or use a build that is.",
+			"%s is statically linked: no loader runs that could put unpin's device into it. Link "
+			"it dynamically (without -static), or use a build that is.",
 			p->image);
 	if (strstr(p->elf.interp, "ld-musl"))
 		return fail(p, -EPERM,
-			"%s uses the musl C library and unpin is built for glibc. Use a build of the program for "
-			"glibc.",
+			"%s uses the musl C library and unpin is built for glibc. Use a build of the program "
+			"for glibc.",
 			p->image);
 	return check_privileged(p, fd);
 }
@@ -177,13 +178,15 @@ static int inspect(struct program *p, char *next, size_t size)
 	int err;
 
 	if (fd < 0)
-		return fail(p, -EACCES, "%s cannot be read, so unpin cannot tell whether a library can be preloaded: %s",
+		return fail(p, -EACCES,
+			"%s cannot be read, so unpin cannot tell whether a library can be preloaded: %s",
 			p->image, strerror(errno));
 	err = elfinfo_read(fd, &p->elf);
 	if (err == 0) {
 		err = check_image(p, fd);
 	} else if (err == -EBADMSG) {
-		err = fail(p, -EPERM, "%s is a damaged program or one for a machine of the other byte order", p->image);
+		err = fail(p, -EPERM, "%s is a damaged program or one for a machine of the other byte order",
+			p->image);
 	} else if (err == -ENOEXEC) {
 		got = pread(fd, line, sizeof(line) - 1, 0);
 		line[got > 0 ? got : 0] = 0;
@@ -214,7 +217,8 @@ static int follow(struct program *p)
 			snprintf(next, sizeof(next), "/bin/sh");
 		}
 		if (executable(next))
-			return fail(p, -ENOENT, "%s: its interpreter '%s' is not there or cannot be executed", p->image, next);
+			return fail(p, -ENOENT, "%s: its interpreter '%s' is not there or cannot be executed",
+				p->image, next);
 		snprintf(p->image, sizeof(p->image), "%s", next);
 	}
 	return fail(p, -ELOOP, "%s: its interpreters are scripts more than %d deep", p->path, SCRIPT_DEPTH);

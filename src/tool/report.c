@@ -39,7 +39,8 @@ static char *copy(const char *text)
 	return alloc_text("%s", text);
 }
 
-/* --- building ---------------------------------------------------------------------------------------------- */
+/* --- building ----------------------------------------------------------------------------------------------
+ */
 
 static struct report_fact *add_fact(struct report *r, enum fact_kind kind, const char *key)
 {
@@ -82,9 +83,11 @@ struct report_part *report_part(struct report *r, const char *key, const char *t
 
 	r->part = alloc_grow(r->part, r->parts + 1, sizeof(*r->part));
 	p = &r->part[r->parts++];
-	*p = (struct report_part){
-		.key = key, .title = title, .meaning = meaning, .columns = columns, .column_count = column_count
-	};
+	*p = (struct report_part){ .key = key,
+		.title = title,
+		.meaning = meaning,
+		.columns = columns,
+		.column_count = column_count };
 	return p;
 }
 
@@ -145,17 +148,22 @@ static void add_target(struct report_part *p, const char *key, const char *what,
 	const char *unit, bool at_most)
 {
 	p->target = alloc_grow(p->target, p->targets + 1, sizeof(*p->target));
-	p->target[p->targets++] = (struct report_target){
-		.key = copy(key), .what = copy(what), .unit = unit, .value = value, .limit = limit, .at_most = at_most
-	};
+	p->target[p->targets++] = (struct report_target){ .key = copy(key),
+		.what = copy(what),
+		.unit = unit,
+		.value = value,
+		.limit = limit,
+		.at_most = at_most };
 }
 
-void report_at_most(struct report_part *p, const char *key, const char *what, double value, double limit, const char *unit)
+void report_at_most(struct report_part *p, const char *key, const char *what, double value, double limit,
+	const char *unit)
 {
 	add_target(p, key, what, value, limit, unit, true);
 }
 
-void report_at_least(struct report_part *p, const char *key, const char *what, double value, double limit, const char *unit)
+void report_at_least(struct report_part *p, const char *key, const char *what, double value, double limit,
+	const char *unit)
 {
 	add_target(p, key, what, value, limit, unit, false);
 }
@@ -165,7 +173,8 @@ static bool is_met(const struct report_target *t)
 	return t->at_most ? t->value <= t->limit : t->value >= t->limit;
 }
 
-/* --- text -------------------------------------------------------------------------------------------------- */
+/* --- text --------------------------------------------------------------------------------------------------
+ */
 
 /* Broken at blanks so that no line is longer than 100 characters. */
 static void print_sentence(FILE *out, const char *text)
@@ -243,7 +252,8 @@ static void print_target(FILE *out, const struct report_target *t)
 	char value[UNITS_MAX], limit[UNITS_MAX];
 
 	fprintf(out, "  %s  %s: %s %s (target: %s %s %s)\n", is_met(t) ? "met   " : "MISSED", t->what,
-		units_digits(value, t->value), t->unit, t->at_most ? "at most" : "at least", units_digits(limit, t->limit), t->unit);
+		units_digits(value, t->value), t->unit, t->at_most ? "at most" : "at least",
+		units_digits(limit, t->limit), t->unit);
 }
 
 static void print_part(FILE *out, const struct report_part *p)
@@ -300,7 +310,9 @@ void report_print(const struct report *r, FILE *out)
 	fputc('\n', out);
 	f = fact(r, "busy");
 	if (f && f->number)
-		fputs("The machine was busy when this began: expect figures that are too slow, and wide spreads.\n", out);
+		fputs("The machine was busy when this began: expect figures that are too slow, and wide "
+		      "spreads.\n",
+			out);
 	for (size_t i = 0; i < r->parts; i++)
 		print_part(out, &r->part[i]);
 	f = fact(r, "interrupted");
@@ -308,7 +320,8 @@ void report_print(const struct report *r, FILE *out)
 		fputs("\nInterrupted: what is above had been measured until then.\n", out);
 }
 
-/* --- JSON -------------------------------------------------------------------------------------------------- */
+/* --- JSON --------------------------------------------------------------------------------------------------
+ */
 
 static json_object *json_double(double v)
 {
@@ -364,8 +377,8 @@ static json_object *json_target(const struct report_target *t)
 
 static json_object *json_part(const struct report_part *p)
 {
-	json_object *o = json_object_new_object(), *rows = json_object_new_array(), *notes = json_object_new_array(),
-				*targets = json_object_new_array();
+	json_object *o = json_object_new_object(), *rows = json_object_new_array(),
+		    *notes = json_object_new_array(), *targets = json_object_new_array();
 
 	json_object_object_add(o, "title", json_object_new_string(p->title));
 	json_object_object_add(o, "meaning", json_object_new_string(p->meaning));
@@ -409,7 +422,8 @@ int report_json(const struct report *r, const char *path)
 	for (size_t i = 0; i < r->parts; i++)
 		json_object_object_add(parts, r->part[i].key, json_part(&r->part[i]));
 	json_object_object_add(o, "parts", parts);
-	if (out && (fprintf(out, "%s\n", json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY)) < 0 || fflush(out)))
+	if (out && (fprintf(out, "%s\n", json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY)) < 0 ||
+			   fflush(out)))
 		err = -errno;
 	if (out && out != stdout && fclose(out) && !err)
 		err = -errno;

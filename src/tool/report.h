@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What the bench found: parts, each with a sentence that says what it means, one table, notes, and the targets it was
- * measured against. The same structure is printed as text and written as JSON (the keys are documented in
- * unpin-bench(1)). Texts that are passed in are copied, those in tables of columns must outlive the report.
- * Not thread safe.
+ * What the bench found: parts, each with a sentence that says what it means, one table, notes, and the
+ * targets it was measured against. The same structure is printed as text and written as JSON (the keys are
+ * documented in unpin-bench(1)). Texts that are passed in are copied, those in tables of columns must outlive
+ * the report. Not thread safe.
  */
 #ifndef UNPIN_TOOL_REPORT_H
 #define UNPIN_TOOL_REPORT_H
@@ -14,7 +14,8 @@
 
 #include "tool/sample.h"
 
-/* A column. Its JSON key is stem_unit (stem alone without a unit); a value with spread adds stem_q1_unit and stem_q3_unit. */
+/* A column. Its JSON key is stem_unit (stem alone without a unit); a value with spread adds stem_q1_unit and
+ * stem_q3_unit. */
 struct report_column {
 	const char *stem;
 	const char *unit;    /* suffix of the key: "us", "bytes", "ratio", ...; NULL: words */
@@ -60,10 +61,12 @@ void report_bytes(struct report_part *p, size_t column, uint64_t value);
 /* One sentence below the table. */
 void report_note(struct report_part *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* What was aimed at, e.g. key "odp_register_max", what "on-demand registration p50, every size", limit 10, unit "us": met when value
- * is not above the limit (or not below it). */
-void report_at_most(struct report_part *p, const char *key, const char *what, double value, double limit, const char *unit);
-void report_at_least(struct report_part *p, const char *key, const char *what, double value, double limit, const char *unit);
+/* What was aimed at, e.g. key "odp_register_max", what "on-demand registration p50, every size", limit 10,
+ * unit "us": met when value is not above the limit (or not below it). */
+void report_at_most(struct report_part *p, const char *key, const char *what, double value, double limit,
+	const char *unit);
+void report_at_least(struct report_part *p, const char *key, const char *what, double value, double limit,
+	const char *unit);
 
 /* Text: facts on top, then the parts. */
 void report_print(const struct report *r, FILE *out);

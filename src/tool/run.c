@@ -29,7 +29,8 @@ static int check_device(const char *name)
 			len = 0;
 	if (len > 0 && len <= DEVICE_NAME_MAX)
 		return 0;
-	log_error("run: --device '%s': a device's name has 1 to %d letters, digits, '_' and '-'", name, DEVICE_NAME_MAX);
+	log_error("run: --device '%s': a device's name has 1 to %d letters, digits, '_' and '-'", name,
+		DEVICE_NAME_MAX);
 	return -EINVAL;
 }
 
@@ -46,9 +47,11 @@ static int check_facility(const char *word, size_t len)
 		suggest_offer(&s, facilities[i].name);
 	}
 	if (s.best)
-		log_error("run: --disable: there is no facility '%.*s'; did you mean %s?", (int)len, word, s.best);
+		log_error("run: --disable: there is no facility '%.*s'; did you mean %s?", (int)len, word,
+			s.best);
 	else
-		log_error("run: --disable: there is no facility '%.*s'; unpin-run(1) lists them", (int)len, word);
+		log_error("run: --disable: there is no facility '%.*s'; unpin-run(1) lists them", (int)len,
+			word);
 	return -EINVAL;
 }
 
@@ -121,8 +124,8 @@ static void print_variable(const char *name)
 
 static int print_env(void)
 {
-	static const char *const names[] = { "LD_PRELOAD", "PATH", "UNPIN_DEVICE", "UNPIN_DISABLE", "UNPIN_LOG",
-		"NCCL_IBVERBS_LIB" };
+	static const char *const names[] = { "LD_PRELOAD", "PATH", "UNPIN_DEVICE", "UNPIN_DISABLE",
+		"UNPIN_LOG", "NCCL_IBVERBS_LIB" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		print_variable(names[i]);
@@ -161,14 +164,15 @@ static int run(const struct run_options *o, char **argv)
 static void help(const struct option_row *rows)
 {
 	puts("Usage: unpin run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
-		 "\n"
-		 "Runs PROGRAM with unpin's RDMA device beside the machine's own, and exits with its status.\n");
+	     "\n"
+	     "Runs PROGRAM with unpin's RDMA device beside the machine's own, and exits with its status.\n");
 	options_help(stdout, rows);
 	puts("\nFacilities of the kernel for --disable:");
 	for (size_t i = 0; i < facilities_count; i++)
 		printf("      %-22s %s\n", facilities[i].name, facilities[i].what);
-	puts("\nExit status: the program's; 127 when there is no such program, 126 when it cannot be run under unpin, 125 "
-		 "when\nunpin itself failed.");
+	puts("\n"
+	     "Exit status: the program's; 127 when there is no such program, 126 when it cannot\n"
+	     "be run under unpin, 125 when unpin itself failed.");
 }
 
 int cmd_run(int argc, char **argv)
@@ -176,11 +180,12 @@ int cmd_run(int argc, char **argv)
 	struct run_options o = { 0 };
 	const struct option_row rows[] = {
 		{ 'd', "device", "NAME", "call the device NAME (default unpin0)", NULL, &o.device },
-		{ 0, "disable", "LIST", "do without these facilities of the kernel, comma-separated", NULL, &o.disable },
+		{ 0, "disable", "LIST", "do without these facilities of the kernel, comma-separated", NULL,
+			&o.disable },
 		{ 0, "log", "LEVEL", "messages: error, warn (default), info or debug", NULL, &o.log },
 		{ 0, "nccl", NULL, "have NCCL load the device too (sets NCCL_IBVERBS_LIB)", &o.nccl, NULL },
-		{ 0, "print-env", NULL, "print the environment that PROGRAM would get instead of running it", &o.print_env,
-			NULL },
+		{ 0, "print-env", NULL, "print the environment that PROGRAM would get instead of running it",
+			&o.print_env, NULL },
 		{ 'h', "help", NULL, "this text", &o.help, NULL },
 		{ 'V', "version", NULL, "the version", &o.version, NULL },
 		{ 0 },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* A set of measured values and what is said of it: median and quartiles, exactly (not from a histogram), since
- * comparisons of a few percent are made with them. Not thread safe. */
+/* A set of measured values and what is said of it: median and quartiles, exactly (not from a histogram),
+ * since comparisons of a few percent are made with them. Not thread safe. */
 #ifndef UNPIN_TOOL_SAMPLE_H
 #define UNPIN_TOOL_SAMPLE_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* `unpin stat`: counters of running processes, read from the segments that they export. unpin-stat(1) is the manual. */
+/* `unpin stat`: counters of running processes, read from the segments that they export. unpin-stat(1) is the
+ * manual. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -49,7 +50,8 @@ static const char *const kind_names[] = { "none", "pinned", "odp", "implicit" };
 
 static uint64_t value(const void *counters, const struct counter *c)
 {
-	return atomic_load_explicit((const _Atomic uint64_t *)((const char *)counters + c->offset), memory_order_relaxed);
+	return atomic_load_explicit(
+		(const _Atomic uint64_t *)((const char *)counters + c->offset), memory_order_relaxed);
 }
 
 static uint64_t load64(const _Atomic uint64_t *v)
@@ -80,15 +82,17 @@ static char *access_text(char buf[UNITS_MAX], uint32_t access)
 	buf[0] = 0;
 	for (size_t i = 0; i < COUNT(names); i++)
 		if (access & names[i].bit)
-			used += (size_t)snprintf(buf + used, UNITS_MAX - used, "%s%s", used ? "," : "", names[i].name);
+			used += (size_t)snprintf(
+				buf + used, UNITS_MAX - used, "%s%s", used ? "," : "", names[i].name);
 	return used ? buf : strcpy(buf, "-");
 }
 
-/* --- one process, for people ------------------------------------------------------------------------------- */
+/* --- one process, for people -------------------------------------------------------------------------------
+ */
 
 /* previous is an older copy for rates, or NULL. */
-static void print_counters(const char *title, const struct counter *rows, size_t n, const void *now, const void *previous,
-	double seconds)
+static void print_counters(const char *title, const struct counter *rows, size_t n, const void *now,
+	const void *previous, double seconds)
 {
 	static const char *const headings[] = { "<", "total", "per second", "<" };
 	struct table t;
@@ -102,7 +106,8 @@ static void print_counters(const char *title, const struct counter *rows, size_t
 		table_add(&t, "%s", rows[i].name);
 		table_add(&t, "%" PRIu64, v);
 		if (previous)
-			table_add(&t, "%s", units_digits(digits, (double)(v - value(previous, &rows[i])) / seconds));
+			table_add(&t, "%s",
+				units_digits(digits, (double)(v - value(previous, &rows[i])) / seconds));
 		else
 			table_add(&t, "%s", "");
 		table_add(&t, "%s", rows[i].what);
@@ -142,8 +147,8 @@ static void print_steps(const struct unpin_segment *s)
 
 static void print_regions(const struct attach *a)
 {
-	static const char *const headings[] = { "<kind", "<address", "length", "<access", "lkey", "rkey", "faults", "major",
-		"stale", "failed", "invalidated", "in", "out" };
+	static const char *const headings[] = { "<kind", "<address", "length", "<access", "lkey", "rkey",
+		"faults", "major", "stale", "failed", "invalidated", "in", "out" };
 	char b[UNITS_MAX];
 	struct table t;
 
@@ -185,18 +190,21 @@ static void print_process(const struct attach *a, const struct unpin_segment *pr
 
 	printf("Process %d (%s), device %s, open for %s, notifier %s\n", (int)a->pid, a->command, s->device,
 		units_time(age, now > s->start_ns ? now - s->start_ns : 0), s->notifier);
-	printf("  alive: %u protection domains, %u completion queues, %u queue pairs, %u memory regions\n", load32(&s->pds),
-		load32(&s->cqs), load32(&s->qps), load32(&s->mrs));
-	printf("  pinned memory: %s; device page table: %s in %" PRIu64 " leaves\n", units_bytes(pinned, load64(&s->pinned_bytes)),
+	printf("  alive: %u protection domains, %u completion queues, %u queue pairs, %u memory regions\n",
+		load32(&s->pds), load32(&s->cqs), load32(&s->qps), load32(&s->mrs));
+	printf("  pinned memory: %s; device page table: %s in %" PRIu64 " leaves\n",
+		units_bytes(pinned, load64(&s->pinned_bytes)),
 		units_bytes(table, load64(&s->odp_table_bytes)), load64(&s->odp_leaves));
-	print_counters("On-demand paging", odp_counters, COUNT(odp_counters), &s->odp, previous ? &previous->odp : NULL,
-		seconds);
-	print_counters("Device", device_counters, COUNT(device_counters), &s->dev, previous ? &previous->dev : NULL, seconds);
+	print_counters("On-demand paging", odp_counters, COUNT(odp_counters), &s->odp,
+		previous ? &previous->odp : NULL, seconds);
+	print_counters("Device", device_counters, COUNT(device_counters), &s->dev,
+		previous ? &previous->dev : NULL, seconds);
 	print_steps(s);
 	print_regions(a);
 }
 
-/* --- the same as JSON -------------------------------------------------------------------------------------- */
+/* --- the same as JSON --------------------------------------------------------------------------------------
+ */
 
 static json_object *json_number(uint64_t v)
 {
@@ -247,7 +255,8 @@ static json_object *json_region(const struct unpin_segment_region *r)
 static json_object *json_process(const struct attach *a, bool regions)
 {
 	const struct unpin_segment *s = a->copy;
-	json_object *o = json_object_new_object(), *faults = json_object_new_object(), *list = json_object_new_array();
+	json_object *o = json_object_new_object(), *faults = json_object_new_object(),
+		    *list = json_object_new_array();
 
 	json_object_object_add(o, "pid", json_object_new_int(a->pid));
 	json_object_object_add(o, "command", json_object_new_string(a->command));
@@ -261,7 +270,8 @@ static json_object *json_process(const struct attach *a, bool regions)
 	json_object_object_add(o, "page_table_bytes", json_number(load64(&s->odp_table_bytes)));
 	json_object_object_add(o, "page_table_leaves", json_number(load64(&s->odp_leaves)));
 	json_object_object_add(o, "odp", json_counters(odp_counters, COUNT(odp_counters), &s->odp));
-	json_object_object_add(o, "counters", json_counters(device_counters, COUNT(device_counters), &s->dev));
+	json_object_object_add(
+		o, "counters", json_counters(device_counters, COUNT(device_counters), &s->dev));
 	for (int speed = 0; speed < 2; speed++)
 		json_object_object_add(faults, speed_names[speed], json_steps(s, speed));
 	json_object_object_add(o, "fault_steps", faults);
@@ -278,7 +288,8 @@ static void print_json(json_object *o)
 	json_object_put(o);
 }
 
-/* --- all processes ----------------------------------------------------------------------------------------- */
+/* --- all processes -----------------------------------------------------------------------------------------
+ */
 
 struct totals {
 	unsigned processes;
@@ -363,12 +374,12 @@ static size_t list_processes(pid_t **out)
 	return n;
 }
 
-/* Processes of other users, and those that end meanwhile, are passed over: this is a list of what can be seen. A damaged
- * segment is worth a word. */
+/* Processes of other users, and those that end meanwhile, are passed over: this is a list of what can be
+ * seen. A damaged segment is worth a word. */
 static int stat_all(bool json)
 {
-	static const char *const headings[] = { "pid", "<command", "<device", "qps", "mrs", "pinned", "faults", "invalidated",
-		"in", "out" };
+	static const char *const headings[] = { "pid", "<command", "<device", "qps", "mrs", "pinned",
+		"faults", "invalidated", "in", "out" };
 	json_object *list = json ? json_object_new_array() : NULL;
 	struct totals sum = { 0 };
 	struct table t;
@@ -394,7 +405,8 @@ static int stat_all(bool json)
 	if (json) {
 		print_json(list);
 	} else if (!sum.processes) {
-		puts("No process that you can inspect has an unpin device open. Start one: unpin run -- PROGRAM");
+		puts("No process that you can inspect has an unpin device open. Start one: unpin run -- "
+		     "PROGRAM");
 	} else {
 		add_totals(&t, &sum);
 		table_print(&t, stdout, 0);
@@ -437,7 +449,8 @@ static int repeat(pid_t pid, bool json, double every)
 		double seconds = (double)(now - last) / (double)NSEC_PER_SEC;
 
 		last = now;
-		status = pid ? stat_one(pid, json, previous, &have_previous, seconds > 0 ? seconds : 1) : stat_all(json);
+		status = pid ? stat_one(pid, json, previous, &have_previous, seconds > 0 ? seconds : 1)
+			     : stat_all(json);
 		if (fflush(stdout))
 			status = 1;
 		if (status || every <= 0)
@@ -453,10 +466,10 @@ static int repeat(pid_t pid, bool json, double every)
 static void help(const struct option_row *rows)
 {
 	puts("Usage: unpin stat [OPTION]... [PID]\n"
-		 "\n"
-		 "Without PID: the processes that have an unpin device open, with their totals.\n"
-		 "With PID: all counters, the time of page faults by step, and every memory region.\n"
-		 "The process is not stopped and not slowed down.\n");
+	     "\n"
+	     "Without PID: the processes that have an unpin device open, with their totals.\n"
+	     "With PID: all counters, the time of page faults by step, and every memory region.\n"
+	     "The process is not stopped and not slowed down.\n");
 	options_help(stdout, rows);
 }
 

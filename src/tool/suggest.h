@@ -7,8 +7,8 @@
 
 #define SUGGEST_WORD_MAX 32 /* longer words are never suggested for, nor suggested */
 
-/* Number of insertions, deletions, replacements and swaps of neighbours that turn a into b; SIZE_MAX when either is
- * longer than SUGGEST_WORD_MAX. */
+/* Number of insertions, deletions, replacements and swaps of neighbours that turn a into b; SIZE_MAX when
+ * either is longer than SUGGEST_WORD_MAX. */
 size_t suggest_distance(const char *a, const char *b);
 
 struct suggest {

@@ -12,8 +12,8 @@ struct table {
 	char **cell; /* row after row */
 };
 
-/* headings must outlive the table; one that begins with '<' heads a column of words (left aligned, the '<' is not
- * shown), the others stand over numbers (right aligned). */
+/* headings must outlive the table; one that begins with '<' heads a column of words (left aligned, the '<' is
+ * not shown), the others stand over numbers (right aligned). */
 void table_init(struct table *t, const char *const *headings, size_t columns);
 /* Fills the next cell: left to right, then the next row. */
 void table_add(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* A segment is hostile: it is made here in a memfd, first right and then wrong in every field that a reader uses. */
+/* A segment is hostile: it is made here in a memfd, first right and then wrong in every field that a reader
+ * uses. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>

@@ -34,12 +34,20 @@ static struct image image(void)
 {
 	struct image m = {
 		.eh = { .e_ident = { 0x7f, 'E', 'L', 'F', sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32,
-				__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB, EV_CURRENT },
-			.e_type = ET_DYN, .e_machine = 62, .e_version = EV_CURRENT, .e_phoff = offsetof(struct image, ph),
-			.e_phentsize = sizeof(ElfW(Phdr)), .e_phnum = 3, .e_ehsize = sizeof(ElfW(Ehdr)) },
+				__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB,
+				EV_CURRENT },
+			.e_type = ET_DYN,
+			.e_machine = 62,
+			.e_version = EV_CURRENT,
+			.e_phoff = offsetof(struct image, ph),
+			.e_phentsize = sizeof(ElfW(Phdr)),
+			.e_phnum = 3,
+			.e_ehsize = sizeof(ElfW(Ehdr)) },
 		.ph = { { .p_type = PT_LOAD, .p_vaddr = VADDR, .p_filesz = sizeof(m) },
 			{ .p_type = PT_INTERP, .p_offset = offsetof(struct image, interp), .p_filesz = 32 },
-			{ .p_type = PT_DYNAMIC, .p_offset = offsetof(struct image, dyn), .p_filesz = sizeof(m.dyn) } },
+			{ .p_type = PT_DYNAMIC,
+				.p_offset = offsetof(struct image, dyn),
+				.p_filesz = sizeof(m.dyn) } },
 		.interp = "/lib/ld-linux.so.2",
 		.dyn = { { DT_NEEDED, { 1 } }, { DT_NEEDED, { 11 } },
 			{ DT_STRTAB, { VADDR + offsetof(struct image, strtab) } }, { DT_NULL, { 0 } } },
@@ -124,7 +132,7 @@ static void tables_that_point_outside_are_refused_or_ignored(void **state)
 	struct image m = image();
 	struct elfinfo info;
 
-	m.eh.e_phoff = (ElfW(Off))-1;
+	m.eh.e_phoff = (ElfW(Off)) - 1;
 	assert_int_equal(inspect(&m, sizeof(m), &info), -EBADMSG);
 	m = image();
 	m.eh.e_phnum = 60000;
@@ -133,13 +141,13 @@ static void tables_that_point_outside_are_refused_or_ignored(void **state)
 	m.eh.e_phentsize = 1;
 	assert_int_equal(inspect(&m, sizeof(m), &info), -EBADMSG);
 	m = image();
-	m.ph[2].p_filesz = (ElfW(Xword))-1;
+	m.ph[2].p_filesz = (ElfW(Xword)) - 1;
 	assert_int_equal(inspect(&m, sizeof(m), &info), -EBADMSG);
 	m = image();
 	m.ph[2].p_offset = sizeof(m);
 	assert_int_equal(inspect(&m, sizeof(m), &info), -EBADMSG);
 	m = image();
-	m.ph[1].p_offset = (ElfW(Off))-1;
+	m.ph[1].p_offset = (ElfW(Off)) - 1;
 	assert_int_equal(inspect(&m, sizeof(m), &info), 0);
 	assert_string_equal(info.interp, "");
 	m = image();
@@ -147,7 +155,7 @@ static void tables_that_point_outside_are_refused_or_ignored(void **state)
 	assert_int_equal(inspect(&m, sizeof(m), &info), 0);
 	assert_int_equal(info.runtimes, 0);
 	m = image();
-	m.dyn[1].d_un.d_val = (ElfW(Xword))-1;
+	m.dyn[1].d_un.d_val = (ElfW(Xword)) - 1;
 	assert_int_equal(inspect(&m, sizeof(m), &info), 0);
 	assert_int_equal(info.runtimes, 0);
 }

@@ -29,7 +29,8 @@ static int parse(int argc, const char **argv)
 	return options_parse("try", rows, argc, (char **)argv);
 }
 #define PARSE(...)                                                                                           \
-	parse(sizeof((const char *[]){ "try", __VA_ARGS__ }) / sizeof(char *), (const char *[]){ "try", __VA_ARGS__, NULL })
+	parse(sizeof((const char *[]){ "try", __VA_ARGS__ }) / sizeof(char *),                               \
+		(const char *[]){ "try", __VA_ARGS__, NULL })
 
 static void every_spelling_of_a_value_is_understood(void **state)
 {

@@ -37,7 +37,8 @@ static void a_sanitizer_runtime_comes_before_the_library(void **state)
 
 static void nothing_is_listed_twice(void **state)
 {
-	assert_string_equal(made("/a.so:/lib/libunpin.so:/a.so:libasan.so.8", 1), "libasan.so.8:/lib/libunpin.so:/a.so");
+	assert_string_equal(
+		made("/a.so:/lib/libunpin.so:/a.so:libasan.so.8", 1), "libasan.so.8:/lib/libunpin.so:/a.so");
 	assert_string_equal(made("/lib/libunpin.so.old", 0), "/lib/libunpin.so:/lib/libunpin.so.old");
 }
 

@@ -126,8 +126,8 @@ static void the_text_shows_the_same(void **state)
 	fclose(f);
 	assert_non_null(strstr(text, "device unpin0, memory 1 MiB, limit none\n"));
 	assert_non_null(strstr(text, "  name              time us   size\n"
-								 "  first   2.00 [1.00..3.00]  4 KiB\n"
-								 "  second           not here"));
+				     "  first   2.00 [1.00..3.00]  4 KiB\n"
+				     "  second           not here"));
 	assert_null(strstr(text, "42"));
 	assert_non_null(strstr(text, "met     things are fast: 2.00 us (target: at most 3.00 us)"));
 	assert_non_null(strstr(text, "MISSED  things are many: 2.00 things (target: at least 10.0 things)"));

@@ -29,8 +29,8 @@ static void columns_are_as_wide_as_they_must_be(void **state)
 	fclose(f);
 	table_free(&t);
 	assert_string_equal(text, "  name        n  what\n"
-							  "  a        1000  x\n"
-							  "  long±er     2  y\n");
+				  "  a        1000  x\n"
+				  "  long±er     2  y\n");
 }
 
 static void a_table_without_rows_prints_its_headings(void **state)
