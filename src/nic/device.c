@@ -157,8 +157,6 @@ static int nic_make(struct nic **out)
 	pthread_once(&once, register_fork_handlers);
 	init_locks_and_lists(nic);
 	err = generation_begin();
-	if (!err)
-		err = sigchain_install();
 	if (err)
 		goto free;
 	nic->generation = generation_now();
@@ -254,7 +252,10 @@ int nic_context_open(struct nic_context **out)
 	err = nic_event_queue_init(&ctx->async);
 	if (err)
 		goto free;
-	err = nic_get(&ctx->nic);
+	/* At every open, not only the first: a raw system call may have taken our place. */
+	err = sigchain_install();
+	if (!err)
+		err = nic_get(&ctx->nic);
 	if (err)
 		goto queue;
 	ctx->generation = ctx->nic->generation;
