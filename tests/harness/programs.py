@@ -31,14 +31,16 @@ def suites_of(entry):
     return {s.split(':')[-1] for s in entry['suite']}
 
 
-def program(suite, name, entry, env=None, wrap=(), factor=1, stage=None):
-    """A Test that runs a program registered with meson. wrap is put before its command; stage maps its files."""
+def program(suite, name, entry, env=None, wrap=(), factor=1, stage=None, directory=None):
+    """A Test that runs a program registered with meson. wrap is put before its command; stage maps its files; directory
+    is where it was built, if not in the runner's."""
     timeout = entry['timeout'] * factor
 
     def function(runner, test):
         session = Session(runner, test.suite + '.' + test.name, timeout, dict(entry['env'], **(env or {})))
         command = [stage(runner, c) for c in entry['cmd']] if stage else entry['cmd']
-        p = session.start(list(wrap) + command, cwd=None if stage else entry.get('workdir'))
+        # As meson does: commands name files relative to the build directory.
+        p = session.start(list(wrap) + command, cwd=entry.get('workdir') or directory or runner.build)
         status, why = session.finish(p)
         left = session.close()
         return from_program(status, p.output(), why or left)

@@ -61,7 +61,7 @@ def sanitized(runner, suite, options, env, wrap=(), but=()):
     for t in introspect(runner.build):
         if suites_of(t) & {'unit', 'stress'} and not t['name'].startswith(but):
             moved = dict(t, cmd=[c.replace(runner.build + '/', directory + '/') for c in t['cmd']], workdir=None)
-            tests.append(program(suite, t['name'], moved, env, wrap, factor=4))
+            tests.append(program(suite, t['name'], moved, env, wrap, factor=4, directory=directory))
     return tests
 
 
