@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "tool/alloc.h"
 #include "tool/bench.h"
 #include "tool/bench_ring.h"
@@ -46,8 +47,15 @@ static const struct {
 	[PINGPONG_EVENT] = { "SEND 8 B, both sleep for events", 300, 1000 },
 };
 
+/* A game that takes longer than this is shorter the next time: on a busy machine, or one whose processors
+ * sleep deeply, a round trip can take a thousand times as long as on an idle one. */
+#define GAME_QUICK_NS  (150 * NSEC_PER_MSEC)
+#define GAME_FULL_NS   (2 * NSEC_PER_SEC)
+#define ITERATIONS_MIN 50u
+
 struct latency {
 	struct bench *b;
+	uint32_t iterations[PINGPONG_STYLES]; /* of the next round */
 	struct endpoint_region local[ENDPOINT_KINDS];
 	uint64_t remote[ENDPOINT_KINDS];
 	uint32_t rkey[ENDPOINT_KINDS];
@@ -61,9 +69,21 @@ struct latency {
 	uint64_t *round_ns;
 };
 
-static uint32_t iterations_of(const struct latency *l, int style)
+static uint32_t iterations_wanted(const struct bench *b, int style)
 {
-	return l->b->quick ? styles[style].quick : styles[style].full;
+	return b->quick ? styles[style].quick : styles[style].full;
+}
+
+/* Fits the next round into its time; all of one round have the same number. */
+static void adapt(struct latency *l, int style, uint64_t game_ns)
+{
+	uint64_t limit = l->b->quick ? GAME_QUICK_NS : GAME_FULL_NS;
+	uint64_t fitting;
+
+	if (game_ns <= limit)
+		return;
+	fitting = l->iterations[style] * limit / game_ns;
+	l->iterations[style] = fitting > ITERATIONS_MIN ? (uint32_t)fitting : ITERATIONS_MIN;
 }
 
 /* Adds half of each round trip; returns the median in microseconds. */
@@ -84,7 +104,7 @@ static double take(struct hist *h, const uint64_t *round_ns, uint32_t n)
 static int play_kind(struct latency *l, enum pingpong_style style, enum endpoint_kind kind, double *median)
 {
 	struct bench *b = l->b;
-	uint32_t n = iterations_of(l, style);
+	uint32_t n = l->iterations[style];
 	struct pingpong p = { .style = style,
 		.first = true,
 		.iterations = n,
@@ -113,8 +133,10 @@ static int play_kind(struct latency *l, enum pingpong_style style, enum endpoint
 static int play_style(struct latency *l, enum pingpong_style style, unsigned round)
 {
 	double median[ENDPOINT_KINDS] = { 0 };
+	uint64_t longest = 0;
 
 	for (int i = 0; i < ENDPOINT_KINDS; i++) {
+		uint64_t start = clock_ns(), game_ns;
 		/* Now the one first, now the other. */
 		int kind = (i + (int)round) % ENDPOINT_KINDS, err;
 
@@ -124,7 +146,10 @@ static int play_style(struct latency *l, enum pingpong_style style, unsigned rou
 		if (err)
 			return err;
 		sample_add(&l->typical[style][kind], median[kind]);
+		game_ns = clock_ns() - start;
+		longest = game_ns > longest ? game_ns : longest;
 	}
+	adapt(l, style, longest);
 	if (median[ENDPOINT_PINNED] > 0 && median[ENDPOINT_ON_DEMAND] > 0)
 		sample_add(&l->ratio[style], median[ENDPOINT_ON_DEMAND] / median[ENDPOINT_PINNED]);
 	return 0;
@@ -132,7 +157,7 @@ static int play_style(struct latency *l, enum pingpong_style style, unsigned rou
 
 static void play_futex(struct latency *l, struct ring *ring)
 {
-	uint32_t n = iterations_of(l, PINGPONG_EVENT);
+	uint32_t n = l->iterations[PINGPONG_EVENT];
 
 	ring_futex(ring, n, l->round_ns);
 	sample_add(&l->futex, take(&l->futex_half_ns, l->round_ns, n));
@@ -271,7 +296,9 @@ int bench_latency(struct bench *b)
 		return err;
 	memset(&l, 0, sizeof(l));
 	l.b = b;
-	l.round_ns = alloc_array(iterations_of(&l, PINGPONG_SEND), sizeof(*l.round_ns));
+	for (int style = 0; style < PINGPONG_STYLES; style++)
+		l.iterations[style] = iterations_wanted(b, style);
+	l.round_ns = alloc_array(l.iterations[PINGPONG_SEND], sizeof(*l.round_ns));
 	ring = ring_start();
 	err = make(&l);
 	if (!err)
