@@ -200,6 +200,60 @@ static void a_stopped_peer_is_waited_for(void)
 	end_close(&e);
 }
 
+/* Tells its address, hears ours, connects, and sits. */
+static void meet_and_sit(int sock, void *arg)
+{
+	struct address mine, theirs;
+	struct end e;
+
+	(void)arg;
+	end_open(&e, NULL);
+	mine = end_address(&e);
+	tell(sock, &mine, sizeof(mine));
+	hear(sock, &theirs, sizeof(theirs));
+	end_connect(&e, &theirs);
+	post(&e, IBV_WR_SEND, NULL, NULL, 0, NULL, 0);
+	for (;;)
+		pause();
+}
+
+static void it_may_die_at_any_moment_of_the_first_contact(void)
+{
+	for (int round = 0; round < 40; round++) {
+		struct peer peer = peer_start(meet_and_sit, NULL);
+		struct address mine, theirs;
+		struct end e;
+		double begin;
+
+		end_open(&e, NULL);
+		mine = end_address(&e);
+		hear(peer.sock, &theirs, sizeof(theirs));
+		if (round % 4 == 0)
+			check_sys(kill(peer.pid, SIGKILL) == 0);
+		else
+			tell(peer.sock, &mine, sizeof(mine));
+		if (round % 4 == 1)
+			check_sys(kill(peer.pid, SIGKILL) == 0);
+		end_connect(&e, &theirs);
+		if (round % 4 == 2)
+			check_sys(kill(peer.pid, SIGKILL) == 0);
+		/* Nobody receives it, and RNR retries have no end: only the death can end it. */
+		post(&e, IBV_WR_SEND, NULL, NULL, 0, NULL, 0);
+		if (round % 4 == 3) {
+			usleep((useconds_t)round * 50);
+			check_sys(kill(peer.pid, SIGKILL) == 0);
+		}
+		if (round % 3 == 0)
+			peer_wait(&peer);
+		begin = now();
+		wait_for(&e, IBV_WC_RETRY_EXC_ERR);
+		check(now() - begin < 5);
+		if (round % 3)
+			peer_wait(&peer);
+		end_close(&e);
+	}
+}
+
 #define MESSAGES 64
 
 /* Receives all messages and is gone the moment it has seen the last completion. */
@@ -282,6 +336,7 @@ int main(int argc, char **argv)
 		CASE(killing_the_peer_fails_its_partners_requests_promptly),
 		CASE(a_forked_child_of_the_killed_peer_does_not_keep_it_alive),
 		CASE(a_killed_peer_is_noticed_by_who_sleeps_on_events),
+		CASE(it_may_die_at_any_moment_of_the_first_contact),
 		CASE(a_stopped_peer_is_waited_for),
 		CASE(the_last_receiver_may_exit_at_once),
 		CASE(a_peer_that_destroyed_its_queue_pair_is_an_error_too),
