@@ -59,7 +59,28 @@ int meet_listen(const struct meet_name *n)
 	return err;
 }
 
-/* connect and accept4 are system calls here, not libc's: those are cancellation points, and this runs inside verbs. */
+/*
+ * System calls here, not libc's functions: those are cancellation points, and this runs inside verbs. The thread sanitizer, though,
+ * has to see how descriptors come into being, or it takes a number that is used again for the descriptor before.
+ */
+static long accept_call(int listener)
+{
+#ifdef __SANITIZE_THREAD__
+	return accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+#else
+	return syscall(SYS_accept4, listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+#endif
+}
+
+static long receive_call(int sock, struct msghdr *h)
+{
+#ifdef __SANITIZE_THREAD__
+	return recvmsg(sock, h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+#else
+	return syscall(SYS_recvmsg, sock, h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+#endif
+}
+
 int meet_connect(const struct meet_name *n)
 {
 	int s = make_socket(), err;
@@ -75,7 +96,7 @@ int meet_connect(const struct meet_name *n)
 
 int meet_accept(int listener)
 {
-	long s = syscall(SYS_accept4, listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	long s = accept_call(listener);
 
 	return s < 0 ? -errno : (int)s;
 }
@@ -185,10 +206,10 @@ int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, un
 
 	/* Room for what is expected and no more: the kernel drops what does not fit and says so. */
 	h.msg_controllen = CMSG_SPACE(n * sizeof(int));
-	got = syscall(SYS_recvmsg, sock, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	got = receive_call(sock, &h);
 	/* An end that was closed over unread messages is reported before what it had sent. */
 	if (got < 0 && errno == ECONNRESET)
-		got = syscall(SYS_recvmsg, sock, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		got = receive_call(sock, &h);
 	if (got < 0)
 		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -ENOTCONN;
 	nfd = take_descriptors(&h, all);
