@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "mm/populate.h"
 #include "mm/vma.h"
 
 /* Ascending, not overlapping, none empty; between calls every count is at least 1. */
@@ -131,13 +132,18 @@ static int fill(uintptr_t start, uintptr_t end)
 	return 0;
 }
 
-/* The kernel's mlock answers ENOMEM both over the limit and over a hole. */
+/* The kernel's mlock answers ENOMEM over the limit, over a hole, and over pages that cannot be had (past the end of a file). */
 static int lock_pages(uintptr_t start, uintptr_t end)
 {
+	int err;
+
 	/* By system call: the sanitizers make libc's function do nothing. */
 	if (!syscall(SYS_mlock, start, end - start))
 		return 0;
-	return vma_check(start, end - start, false, false, NULL) == -ENOMEM ? -EFAULT : -ENOMEM;
+	err = vma_check(start, end - start, false, false, NULL);
+	if (!err)
+		err = populate((void *)start, end - start, false) == -EFAULT ? -EFAULT : -EAGAIN;
+	return err == -ENOMEM || err == -EFAULT ? -EFAULT : -ENOMEM;
 }
 
 /* Unlocks what nobody holds in the range. */

@@ -36,6 +36,8 @@ int nic_channel_create(struct nic_context *ctx, struct nic_channel **out)
 
 int nic_channel_destroy(struct nic_channel *ch)
 {
+	if (nic_context_check(ch->ctx))
+		return 0; /* inherited: forgotten, memory is left */
 	if (atomic_load(&ch->users))
 		return -EBUSY;
 	nic_event_queue_fini(&ch->queue);
@@ -55,7 +57,7 @@ int nic_channel_get_event(struct nic_channel *ch, void **cookie)
 
 void nic_cq_ack_events(struct nic_cq *cq, unsigned n)
 {
-	if (cq->channel)
+	if (cq->channel && !nic_context_check(cq->ctx))
 		nic_event_ack(&cq->channel->queue, &cq->comp_source, n);
 }
 
@@ -112,7 +114,10 @@ int nic_cq_resize(struct nic_cq *cq, int cqe, int *actual)
 {
 	struct nic_cqe *ring, *old;
 	uint32_t size, head, n;
+	int err = nic_context_check(cq->ctx);
 
+	if (err)
+		return err;
 	if (cqe < 1 || cqe > NIC_MAX_CQE)
 		return -EINVAL;
 	size = power_of_two_at_least((uint32_t)cqe);

@@ -13,7 +13,7 @@
 #include "mm/sigchain.h"
 #include "nic/nic.h"
 
-#define DRIVER_THREADS 2
+#define DRIVER_THREADS 16 /* at most; one is made when all others are busy, and any of them may sleep for long */
 #define NAME_MAX_LEN   31
 
 /* The one device of this process. registry_lock guards the pointer and its refs; it is never taken on the data path. */

@@ -19,7 +19,6 @@
  */
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -370,7 +369,6 @@ static void tick_polled(struct nic *nic)
 	counter_add(&nic->seg->dev.polled_ticks, 1);
 	engine_sleep(nic, clock_ns() + TICK_NS);
 	atomic_store(&nic->engine_ticking, false);
-	runq_run(nic, &nic->engine_runq, &nic->engine_len, &(struct nic_burst){ .engine = true });
 }
 
 static void sleep_armed(struct nic *nic, uint64_t sweep_at)
@@ -456,51 +454,46 @@ static bool somebody_polls(struct nic *nic, struct poll_window *win, uint64_t no
 	return win->polled;
 }
 
-static void *engine_main(void *arg)
+void nic_engine_loop(struct nic *nic)
 {
-	struct nic *nic = arg;
 	struct nic_burst burst = { .engine = true };
 	struct poll_window win = { 0 };
 	uint64_t sweep_at = UINT64_MAX, now;
+	bool did;
 
 	ask_for_slice();
 	while (!atomic_load(&nic->engine_stop)) {
 		now = clock_ns();
 		sweep_at = sweep(nic, sweep_at, now);
-		if (!nudged(nic, &win, now) && somebody_polls(nic, &win, now))
+		if (!nudged(nic, &win, now) && somebody_polls(nic, &win, now)) {
 			tick_polled(nic);
-		else if (!nic_progress(nic, &burst))
+			/* Pollers do the rest, but for what only this thread may do. */
+			if (!atomic_load(&nic->engine_len))
+				continue;
+			now = clock_ns();
+		}
+		crew_busy(nic, now);
+		did = nic_progress(nic, &burst);
+		if (!crew_done(nic, now))
+			return;
+		if (!did)
 			sleep_armed(nic, sweep_at);
 	}
-	return NULL;
 }
 
 int nic_engine_start(struct nic *nic)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
-	sigset_t most, old;
 	int err;
 
 	nic->engine_epfd = fd_move_high(epoll_create1(EPOLL_CLOEXEC));
 	if (nic->engine_epfd < 0)
 		return -errno;
-	if (epoll_ctl(nic->engine_epfd, EPOLL_CTL_ADD, wire_fd(nic->wire), &ev)) {
-		err = errno;
-		fd_close(nic->engine_epfd);
-		return -err;
-	}
-	/* Our threads take no signal of the application's; the two that a copy may raise stay open. */
-	sigfillset(&most);
-	sigdelset(&most, SIGSEGV);
-	sigdelset(&most, SIGBUS);
-	pthread_sigmask(SIG_SETMASK, &most, &old);
-	err = pthread_create(&nic->engine, NULL, engine_main, nic);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	err = epoll_ctl(nic->engine_epfd, EPOLL_CTL_ADD, wire_fd(nic->wire), &ev) ? -errno : crew_start(nic);
 	if (err) {
 		fd_close(nic->engine_epfd);
-		return -err;
+		return err;
 	}
-	pthread_setname_np(nic->engine, "unpin-engine");
 	nic->engine_started = true;
 	return 0;
 }
@@ -511,7 +504,7 @@ void nic_engine_stop(struct nic *nic)
 		return;
 	atomic_store(&nic->engine_stop, true);
 	nic_engine_wake(nic);
-	pthread_join(nic->engine, NULL);
+	crew_stop(nic);
 	fd_close(nic->engine_epfd);
 	nic->engine_started = false;
 }

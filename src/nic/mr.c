@@ -262,9 +262,10 @@ int nic_mr_create(struct nic_pd *pd, uint64_t addr, uint64_t length, uint64_t io
 {
 	struct nic *nic = pd->ctx->nic;
 	struct nic_mr *mr;
-	int err;
+	int err = nic_context_check(pd->ctx);
 
-	err = check_access(access);
+	if (!err)
+		err = check_access(access);
 	if (!err)
 		err = check_range(addr, length, access);
 	if (err)
@@ -299,6 +300,8 @@ void nic_mr_destroy(struct nic_mr *mr)
 	struct nic_pd *pd = atomic_load(&mr->pd);
 	struct nic *nic = mr->nic;
 
+	if (nic_context_check(pd->ctx))
+		return; /* inherited: forgotten, memory is left */
 	nic_segment_region_clear(mr);
 	map_out(mr);
 	atomic_store(&mr->pd, NULL);
@@ -344,6 +347,9 @@ int nic_mr_rereg(struct nic_mr *mr, int flags, struct nic_pd *pd, uint64_t addr,
 	int err;
 
 	*still_valid = 1;
+	err = nic_context_check(old_pd->ctx);
+	if (err)
+		return err;
 	if (!flags || (flags & ~known) || ((flags & IBV_REREG_MR_CHANGE_PD) && !pd))
 		return -EINVAL;
 	err = check_access(new_access);

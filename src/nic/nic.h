@@ -21,6 +21,7 @@
 #include "mm/safecopy.h"
 #include "nic/caps.h"
 #include "nic/cq.h"
+#include "nic/crew.h"
 #include "nic/device.h"
 #include "nic/event.h"
 #include "nic/mr.h"
@@ -232,7 +233,7 @@ struct nic {
 	struct list timers;
 	_Atomic uint64_t earliest;
 
-	pthread_t engine;
+	struct crew crew;
 	int engine_epfd;
 	bool engine_started;
 	_Atomic bool engine_stop;
@@ -255,6 +256,8 @@ void nic_segment_region_clear(struct nic_mr *mr);
 
 int nic_engine_start(struct nic *nic);
 void nic_engine_stop(struct nic *nic);
+/* What the thread at the helm does until the device closes or it is relieved (crew.h). */
+void nic_engine_loop(struct nic *nic);
 /* One round of progress by the calling thread. Returns whether anything was done. */
 bool nic_progress(struct nic *nic, struct nic_burst *b);
 /* A poller found nothing. */

@@ -160,11 +160,21 @@ int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
 /* --- ibv_wr_* ------------------------------------------------------------------------------------------------------ */
 
+/* In a forked child nothing is locked: another thread of the parent may have held it. */
+static bool inherited(const struct nic_qp *qp)
+{
+	return generation_now() != qp->ctx->generation;
+}
+
 void nic_wr_start(struct nic_qp *qp)
 {
+	if (inherited(qp)) {
+		qp->sq_error = -EIO;
+		return;
+	}
 	pthread_mutex_lock(&qp->sq_lock);
 	qp->sq_building = 0;
-	qp->sq_error = generation_now() != qp->ctx->generation ? -EIO : may_send(qp) ? 0 : -EINVAL;
+	qp->sq_error = may_send(qp) ? 0 : -EINVAL;
 }
 
 struct ib_wqe *nic_wr_next(struct nic_qp *qp)
@@ -191,6 +201,8 @@ int nic_wr_complete(struct nic_qp *qp)
 	struct nic_burst burst = { 0 };
 	int err = qp->sq_error;
 
+	if (inherited(qp))
+		return -EIO;
 	if (err)
 		qp->sq_building = 0;
 	else
@@ -203,6 +215,8 @@ int nic_wr_complete(struct nic_qp *qp)
 
 void nic_wr_abort(struct nic_qp *qp)
 {
+	if (inherited(qp))
+		return;
 	qp->sq_building = 0;
 	pthread_mutex_unlock(&qp->sq_lock);
 }

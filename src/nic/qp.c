@@ -441,8 +441,12 @@ int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	return err;
 }
 
-void nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_cap *cap)
+int nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_cap *cap)
 {
+	int err = nic_context_check(qp->ctx);
+
+	if (err)
+		return err;
 	pthread_mutex_lock(&qp->run_lock);
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = (enum ibv_qp_state)atomic_load(&qp->ib.state);
@@ -450,4 +454,5 @@ void nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_cap
 	pthread_mutex_unlock(&qp->run_lock);
 	attr->cap = qp->cap;
 	*cap = qp->cap;
+	return 0;
 }

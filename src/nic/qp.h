@@ -28,7 +28,8 @@ uint32_t nic_qp_num(const struct nic_qp *qp);
 int nic_qp_state(const struct nic_qp *qp); /* enum ibv_qp_state, now */
 /* -EINVAL: illegal move, missing or forbidden attribute, value out of range; nothing is then changed. */
 int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask);
-void nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_cap *cap);
+/* 0, or -EIO in a forked child. */
+int nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_cap *cap);
 
 /*
  * Posts the list. 0, or -EINVAL (state below RTS for sends, RESET for receives; opcode, flags or inline data not allowed), -ENOMEM (queue

@@ -158,11 +158,14 @@ UNPIN_EXPORT int ibv_query_qp(
 	struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init)
 {
 	struct ibv_qp_cap cap;
+	int ret;
 
 	if (!context_is_ours(qp->context))
 		return PASS(ibv_query_qp, EOPNOTSUPP, qp, attr, attr_mask, init);
 	memset(attr, 0, sizeof(*attr));
-	nic_qp_query(to_qp(qp)->nic, attr, &cap);
+	ret = nic_qp_query(to_qp(qp)->nic, attr, &cap);
+	if (ret)
+		return -ret;
 	attr->cap = cap;
 	*init = (struct ibv_qp_init_attr){
 		.qp_context = qp->qp_context,

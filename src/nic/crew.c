@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include "nic/crew.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "nic/nic.h"
+
+#define STUCK_NS   (20 * NSEC_PER_MSEC)
+#define IDLE_TICKS 50 /* ticks without anything new before the lookout sleeps */
+
+static int spawn(struct nic *nic, void *(*run)(void *), const char *name)
+{
+	sigset_t most, old;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	/* Our threads take no signal of the application's; the two that a copy may raise stay open. */
+	sigfillset(&most);
+	sigdelset(&most, SIGSEGV);
+	sigdelset(&most, SIGBUS);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_sigmask(SIG_SETMASK, &most, &old);
+	err = pthread_create(&thread, &attr, run, nic);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	if (!err)
+		pthread_setname_np(thread, name);
+	return -err;
+}
+
+/* Under the lock. */
+static void leave(struct crew *c)
+{
+	c->threads--;
+	pthread_cond_broadcast(&c->changed);
+}
+
+/* A tick while there is something to watch, else a sleep until called. Under the lock. */
+static void wait_tick(struct crew *c, uint32_t idle)
+{
+	struct timespec at;
+	uint64_t until = clock_ns() + STUCK_NS;
+
+	if (idle < IDLE_TICKS) {
+		at = (struct timespec){ (time_t)(until / NSEC_PER_SEC), (long)(until % NSEC_PER_SEC) };
+		pthread_cond_timedwait(&c->changed, &c->lock, &at);
+		return;
+	}
+	c->called = false;
+	atomic_store(&c->asleep, true);
+	/* The helm stores that it is busy and then looks whether we sleep; we the other way round. */
+	while (!c->stop && !c->called && !atomic_load(&c->busy_since))
+		pthread_cond_wait(&c->changed, &c->lock);
+	atomic_store(&c->asleep, false);
+}
+
+/* Looks out until the helm is stuck (true, the helm is ours) or the crew ends. Under the lock. */
+static bool look_out(struct nic *nic)
+{
+	struct crew *c = &nic->crew;
+	uint32_t idle = IDLE_TICKS, seen = atomic_load(&c->jobs), jobs;
+	uint64_t since;
+
+	while (!c->stop) {
+		wait_tick(c, idle);
+		since = atomic_load(&c->busy_since);
+		jobs = atomic_load(&c->jobs);
+		idle = jobs == seen && !since ? idle + 1 : 0;
+		if (since && clock_ns() - since >= STUCK_NS && atomic_compare_exchange_strong(&c->busy_since, &since, 0))
+			return true;
+		seen = jobs;
+	}
+	return false;
+}
+
+static void *lookout_main(void *arg)
+{
+	struct nic *nic = arg;
+	struct crew *c = &nic->crew;
+
+	pthread_mutex_lock(&c->lock);
+	if (!look_out(nic)) {
+		leave(c);
+		pthread_mutex_unlock(&c->lock);
+		return NULL;
+	}
+	log_debug("the engine thread has been held up by one operation; another one carries on");
+	c->have_lookout = false;
+	pthread_mutex_unlock(&c->lock);
+	pthread_setname_np(pthread_self(), "unpin-engine");
+	nic_engine_loop(nic);
+	pthread_mutex_lock(&c->lock);
+	leave(c);
+	pthread_mutex_unlock(&c->lock);
+	return NULL;
+}
+
+static void *first_main(void *arg)
+{
+	struct nic *nic = arg;
+
+	nic_engine_loop(nic);
+	pthread_mutex_lock(&nic->crew.lock);
+	leave(&nic->crew);
+	pthread_mutex_unlock(&nic->crew.lock);
+	return NULL;
+}
+
+/* Under no lock; only the helm calls it. */
+static void need_lookout(struct nic *nic)
+{
+	struct crew *c = &nic->crew;
+	bool want;
+
+	pthread_mutex_lock(&c->lock);
+	want = !c->have_lookout && !c->stop && c->threads < CREW_MOST;
+	if (want) {
+		c->have_lookout = true;
+		c->threads++;
+	}
+	pthread_mutex_unlock(&c->lock);
+	if (!want || !spawn(nic, lookout_main, "unpin-lookout"))
+		return;
+	pthread_mutex_lock(&c->lock);
+	c->have_lookout = false;
+	leave(c);
+	pthread_mutex_unlock(&c->lock);
+}
+
+int crew_start(struct nic *nic)
+{
+	struct crew *c = &nic->crew;
+	pthread_condattr_t attr;
+	int err;
+
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	c->threads = 1;
+	err = spawn(nic, first_main, "unpin-engine");
+	if (err)
+		c->threads = 0;
+	return err;
+}
+
+void crew_stop(struct nic *nic)
+{
+	struct crew *c = &nic->crew;
+
+	pthread_mutex_lock(&c->lock);
+	c->stop = true;
+	pthread_cond_broadcast(&c->changed);
+	while (c->threads)
+		pthread_cond_wait(&c->changed, &c->lock);
+	pthread_mutex_unlock(&c->lock);
+	pthread_cond_destroy(&c->changed);
+	pthread_mutex_destroy(&c->lock);
+}
+
+void crew_busy(struct nic *nic, uint64_t now)
+{
+	struct crew *c = &nic->crew;
+
+	atomic_fetch_add_explicit(&c->jobs, 1, memory_order_relaxed);
+	atomic_store(&c->busy_since, now);
+	if (atomic_load(&c->asleep)) {
+		pthread_mutex_lock(&c->lock);
+		c->called = true;
+		pthread_cond_broadcast(&c->changed);
+		pthread_mutex_unlock(&c->lock);
+	}
+	if (!c->have_lookout)
+		need_lookout(nic);
+}
+
+bool crew_done(struct nic *nic, uint64_t now)
+{
+	return atomic_compare_exchange_strong(&nic->crew.busy_since, &now, 0);
+}
