@@ -14,15 +14,18 @@ JOBS   :=
 SUITE  :=
 K      :=
 
+# What a person uses; the test programs are built by make test.
+THINGS := unpin libunpin.so
+
 .PHONY: all demo test install fmt lint clean
 
 all:
 	@scripts/deps.sh check build
-	@scripts/build.sh $(BUILD) "$(JOBS)"
+	@scripts/build.sh $(BUILD) "$(JOBS)" $(THINGS)
 
 demo:
 	@scripts/deps.sh install build
-	@scripts/build.sh $(BUILD) "$(JOBS)"
+	@scripts/build.sh $(BUILD) "$(JOBS)" $(THINGS)
 	@$(BUILD)/unpin bench --quick
 
 test:

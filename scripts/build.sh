@@ -1,15 +1,23 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #
-# build.sh DIR JOBS [meson option...]
+# build.sh DIR JOBS [-Doption=value...] [target...]
 #
-# Configures DIR if it is not, or if options are given that it was not configured with, and builds it. JOBS may be empty
-# (as many as ninja likes). Without cmocka a new DIR is configured without the test programs.
+# Configures DIR if it is not, or if options are given that it was not configured with, and builds it: the targets, or
+# everything. JOBS may be empty (as many as ninja likes). Without cmocka a new DIR is configured without the test programs.
 set -eu
 
 dir=$1
 jobs=$2
 shift 2
+targets=
+for word; do
+	shift
+	case $word in
+	-D*) set -- "$@" "$word" ;;
+	*) targets="$targets $word" ;;
+	esac
+done
 cd "$(dirname "$0")/.."
 
 if [ ! -f "$dir/build.ninja" ]; then
@@ -36,5 +44,5 @@ for option; do
 	echo "$option" >>"$dir/.options.new"
 	mv "$dir/.options.new" "$dir/.options"
 done
-# shellcheck disable=SC2086 # a flag and its value, or nothing
-exec ninja -C "$dir" ${jobs:+-j $jobs}
+# shellcheck disable=SC2086 # a flag and its value, or nothing; a list of words
+exec ninja -C "$dir" ${jobs:+-j $jobs} $targets
