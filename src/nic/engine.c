@@ -505,6 +505,8 @@ void nic_engine_stop(struct nic *nic)
 	atomic_store(&nic->engine_stop, true);
 	nic_engine_wake(nic);
 	crew_stop(nic);
+	/* The wire wants every packet back before it closes. */
+	drop_refused(nic);
 	fd_close(nic->engine_epfd);
 	nic->engine_started = false;
 }
