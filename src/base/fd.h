@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Descriptors of a library inside somebody's program: close-on-exec, and out of the low numbers that applications use by
- * value (select, dup2 onto 0..2, "close everything below N").
+ * Descriptors of a library inside somebody's program: close-on-exec, and out of the low numbers that
+ * applications use by value (select, dup2 onto 0..2, "close everything below N").
  */
 #ifndef UNPIN_BASE_FD_H
 #define UNPIN_BASE_FD_H
@@ -18,8 +18,8 @@ static inline void fd_close(int fd)
 	syscall(SYS_close, fd);
 }
 
-/* Moves a descriptor to FD_HIGH or above, close-on-exec; when the process's limit is lower, the low one is kept. Passes
- * a negative fd through with errno kept. */
+/* Moves a descriptor to FD_HIGH or above, close-on-exec; when the process's limit is lower, the low one is
+ * kept. Passes a negative fd through with errno kept. */
 static inline int fd_move_high(int fd)
 {
 	int high;

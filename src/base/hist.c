@@ -52,7 +52,8 @@ void hist_add(struct hist *h, uint64_t value)
 void hist_merge(struct hist *h, const struct hist *from)
 {
 	for (unsigned i = 0; i < HIST_BUCKETS; i++)
-		atomic_fetch_add_explicit(&h->bucket[i], atomic_load_explicit(&from->bucket[i], relaxed), relaxed);
+		atomic_fetch_add_explicit(
+			&h->bucket[i], atomic_load_explicit(&from->bucket[i], relaxed), relaxed);
 	atomic_fetch_add_explicit(&h->count, atomic_load_explicit(&from->count, relaxed), relaxed);
 	atomic_fetch_add_explicit(&h->sum, atomic_load_explicit(&from->sum, relaxed), relaxed);
 	raise_max(h, atomic_load_explicit(&from->max, relaxed));
@@ -62,7 +63,8 @@ uint64_t hist_quantile(const struct hist *h, double q)
 {
 	uint64_t total = 0, seen = 0, want, max = atomic_load_explicit(&h->max, relaxed);
 
-	/* The buckets, not the count field: a reader beside writers must not look for values that are not there yet. */
+	/* The buckets, not the count field: a reader beside writers must not look for values that are not
+	 * there yet. */
 	for (unsigned i = 0; i < HIST_BUCKETS; i++)
 		total += atomic_load_explicit(&h->bucket[i], relaxed);
 	if (!total)

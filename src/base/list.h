@@ -10,14 +10,17 @@ struct list {
 	struct list *prev, *next;
 };
 
-#define LIST_INIT(name) { &(name), &(name) }
-#define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
-#define list_first(head, type, member)  container_of((head)->next, type, member)
-#define list_for_each(pos, head)        for (struct list *pos = (head)->next; pos != (head); pos = pos->next)
+#define LIST_INIT(name)                                                                                      \
+	{                                                                                                    \
+		&(name), &(name)                                                                             \
+	}
+#define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+#define list_first(head, type, member)	container_of((head)->next, type, member)
+#define list_for_each(pos, head)	for (struct list *pos = (head)->next; pos != (head); pos = pos->next)
 /* The body may unlink and free pos. */
 #define list_for_each_safe(pos, head)                                                                        \
-	for (struct list *pos = (head)->next, *pos##_next = pos->next; pos != (head);                            \
-	     pos = pos##_next, pos##_next = pos->next)
+	for (struct list *pos = (head)->next, *pos##_next = pos->next; pos != (head);                        \
+		pos = pos##_next, pos##_next = pos->next)
 
 static inline void list_init(struct list *l)
 {

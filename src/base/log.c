@@ -25,7 +25,8 @@ static int read_threshold(void)
 		if (level == 4) {
 			level = LOG_WARN;
 			atomic_store(&threshold, level);
-			log_write(LOG_WARN, "UNPIN_LOG=%s is not one of error, warn, info, debug; using warn", want);
+			log_write(LOG_WARN, "UNPIN_LOG=%s is not one of error, warn, info, debug; using warn",
+				want);
 		}
 	}
 	atomic_store(&threshold, level);

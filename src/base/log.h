@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Messages for the person who runs the program, on standard error, each line led by "unpin: ".
- * UNPIN_LOG = error | warn (default) | info | debug selects what is printed; an unknown word is reported once.
- * Any thread may call these; they never allocate and keep errno.
+ * UNPIN_LOG = error | warn (default) | info | debug selects what is printed; an unknown word is reported
+ * once. Any thread may call these; they never allocate and keep errno.
  */
 #ifndef UNPIN_BASE_LOG_H
 #define UNPIN_BASE_LOG_H
@@ -18,9 +18,9 @@ void log_write(enum log_level level, const char *fmt, ...) __attribute__((format
 #define log_warn(...)  log_write(LOG_WARN, __VA_ARGS__)
 #define log_info(...)  log_write(LOG_INFO, __VA_ARGS__)
 #define log_debug(...)                                                                                       \
-	do {                                                                                                     \
-		if (log_enabled(LOG_DEBUG))                                                                          \
-			log_write(LOG_DEBUG, __VA_ARGS__);                                                               \
+	do {                                                                                                 \
+		if (log_enabled(LOG_DEBUG))                                                                  \
+			log_write(LOG_DEBUG, __VA_ARGS__);                                                   \
 	} while (0)
 
 #endif

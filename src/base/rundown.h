@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Rundown: many short users of an object, one closer that refuses new ones and waits for those inside. Entering and leaving
- * is one atomic each. The memory must stay readable after closing (type-stable), since a late rundown_enter() looks at it.
- * Several closers may wait at once. Nothing allocates; safe inside malloc.
+ * Rundown: many short users of an object, one closer that refuses new ones and waits for those inside.
+ * Entering and leaving is one atomic each. The memory must stay readable after closing (type-stable), since a
+ * late rundown_enter() looks at it. Several closers may wait at once. Nothing allocates; safe inside malloc.
  */
 #ifndef UNPIN_BASE_RUNDOWN_H
 #define UNPIN_BASE_RUNDOWN_H
@@ -40,8 +40,8 @@ static inline bool rundown_enter(struct rundown *r)
 	do {
 		if (v & RUNDOWN_CLOSED)
 			return false;
-	} while (!atomic_compare_exchange_weak_explicit(&r->users, &v, v + 1, memory_order_acquire,
-		memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(
+		&r->users, &v, v + 1, memory_order_acquire, memory_order_relaxed));
 	return true;
 }
 

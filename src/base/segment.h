@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Layout of the segment that a process with an open unpin device exports, so that tools can watch it without stopping
- * it. The segment is a memfd named UNPIN_SEGMENT_NAME, written only by its process; a tool of the same user finds it
- * in /proc/PID/fd and maps it read-only. A reader trusts nothing in it: it checks magic, version and size before
- * use, copies a region under its sequence, and bounds every index.
+ * Layout of the segment that a process with an open unpin device exports, so that tools can watch it without
+ * stopping it. The segment is a memfd named UNPIN_SEGMENT_NAME, written only by its process; a tool of the
+ * same user finds it in /proc/PID/fd and maps it read-only. A reader trusts nothing in it: it checks magic,
+ * version and size before use, copies a region under its sequence, and bounds every index.
  *
- * Counters only grow (until the process ends) and are written with relaxed atomics. Names of counters that the Linux
- * kernel's rdma statistics have are theirs.
+ * Counters only grow (until the process ends) and are written with relaxed atomics. Names of counters that
+ * the Linux kernel's rdma statistics have are theirs.
  */
 #ifndef UNPIN_BASE_SEGMENT_H
 #define UNPIN_BASE_SEGMENT_H
@@ -22,22 +22,23 @@
 #define UNPIN_SEGMENT_REGIONS 65536u
 
 /*
- * X(field, printed name, what it counts). One list for regions and for the device; the device's counter is kept
- * beside the regions', so that it still stands after a region is gone.
+ * X(field, printed name, what it counts). One list for regions and for the device; the device's counter is
+ * kept beside the regions', so that it still stands after a region is gone.
  */
 #define UNPIN_ODP_COUNTERS(X)                                                                                \
-	X(page_faults, "page_faults", "pages the device found not valid for an access")                          \
-	X(page_faults_handled, "page_faults_handled", "of those, pages made valid")                              \
-	X(page_invalidations, "page_invalidations", "pages that an invalidation asked to be dropped")            \
-	X(page_invalidations_handled, "page_invalidations_handled", "of those, pages that were valid")           \
-	X(page_prefetch, "page_prefetch", "pages made valid by prefetch")                                        \
-	X(faults_minor, "faults_minor", "fault events resolved without waiting for a device or swap")            \
-	X(faults_major, "faults_major", "fault events handed to a driver thread because they may sleep")         \
-	X(faults_coalesced, "faults_coalesced", "operations that joined a fault already under way")              \
-	X(faults_stale, "faults_stale", "accesses that found a valid entry over a page that had gone")           \
-	X(faults_retried, "faults_retried", "resolutions repeated because an invalidation came between")         \
-	X(faults_failed, "faults_failed", "faults that could not be resolved (hole, permission, end of file)")   \
-	X(bytes_in, "bytes_in", "bytes written into memory by the device")                                       \
+	X(page_faults, "page_faults", "pages the device found not valid for an access")                      \
+	X(page_faults_handled, "page_faults_handled", "of those, pages made valid")                          \
+	X(page_invalidations, "page_invalidations", "pages that an invalidation asked to be dropped")        \
+	X(page_invalidations_handled, "page_invalidations_handled", "of those, pages that were valid")       \
+	X(page_prefetch, "page_prefetch", "pages made valid by prefetch")                                    \
+	X(faults_minor, "faults_minor", "fault events resolved without waiting for a device or swap")        \
+	X(faults_major, "faults_major", "fault events handed to a driver thread because they may sleep")     \
+	X(faults_coalesced, "faults_coalesced", "operations that joined a fault already under way")          \
+	X(faults_stale, "faults_stale", "accesses that found a valid entry over a page that had gone")       \
+	X(faults_retried, "faults_retried", "resolutions repeated because an invalidation came between")     \
+	X(faults_failed, "faults_failed",                                                                    \
+		"faults that could not be resolved (hole, permission, end of file)")                         \
+	X(bytes_in, "bytes_in", "bytes written into memory by the device")                                   \
 	X(bytes_out, "bytes_out", "bytes read from memory by the device")
 
 struct unpin_odp_counters {
@@ -47,19 +48,19 @@ struct unpin_odp_counters {
 };
 
 #define UNPIN_DEVICE_COUNTERS(X)                                                                             \
-	X(tx_packets, "tx_packets", "packets sent")                                                              \
-	X(rx_packets, "rx_packets", "packets received")                                                          \
-	X(tx_bytes, "tx_bytes", "payload bytes sent")                                                            \
-	X(rx_bytes, "rx_bytes", "payload bytes received")                                                        \
-	X(rx_dropped, "rx_dropped", "packets dropped (no such queue pair, wrong state, malformed)")              \
-	X(rnr_nak_sent, "rnr_nak_sent", "receiver-not-ready answers sent")                                       \
-	X(rnr_nak_rcvd, "rnr_nak_rcvd", "receiver-not-ready answers received")                                   \
-	X(retransmits, "retransmits", "requests sent again")                                                     \
-	X(naks_sent, "naks_sent", "negative acknowledgements sent")                                              \
-	X(req_flushed, "req_flushed", "work requests completed with a flush error")                              \
-	X(wakeups, "wakeups", "times the engine thread was woken")                                               \
-	X(polled_ticks, "polled_ticks", "backstop ticks while the application polls")                            \
-	X(tx_no_credit, "tx_no_credit", "times a packet waited for a slot of the shared-memory wire")            \
+	X(tx_packets, "tx_packets", "packets sent")                                                          \
+	X(rx_packets, "rx_packets", "packets received")                                                      \
+	X(tx_bytes, "tx_bytes", "payload bytes sent")                                                        \
+	X(rx_bytes, "rx_bytes", "payload bytes received")                                                    \
+	X(rx_dropped, "rx_dropped", "packets dropped (no such queue pair, wrong state, malformed)")          \
+	X(rnr_nak_sent, "rnr_nak_sent", "receiver-not-ready answers sent")                                   \
+	X(rnr_nak_rcvd, "rnr_nak_rcvd", "receiver-not-ready answers received")                               \
+	X(retransmits, "retransmits", "requests sent again")                                                 \
+	X(naks_sent, "naks_sent", "negative acknowledgements sent")                                          \
+	X(req_flushed, "req_flushed", "work requests completed with a flush error")                          \
+	X(wakeups, "wakeups", "times the engine thread was woken")                                           \
+	X(polled_ticks, "polled_ticks", "backstop ticks while the application polls")                        \
+	X(tx_no_credit, "tx_no_credit", "times a packet waited for a slot of the shared-memory wire")        \
 	X(wakes_sent, "wakes_sent", "times a sleeping peer was woken")
 
 struct unpin_device_counters {
@@ -92,9 +93,9 @@ struct unpin_segment {
 	int64_t pid;
 	uint64_t start_ns; /* CLOCK_MONOTONIC when the device was opened */
 	char device[64];
-	char notifier[32]; /* "interpose", ... */
-	_Atomic uint32_t regions_high; /* rows ever used: a reader needs to look no further */
-	_Atomic uint32_t pds, cqs, qps, mrs; /* objects alive */
+	char notifier[32];			      /* "interpose", ... */
+	_Atomic uint32_t regions_high;		      /* rows ever used: a reader needs to look no further */
+	_Atomic uint32_t pds, cqs, qps, mrs;	      /* objects alive */
 	_Atomic uint64_t odp_table_bytes, odp_leaves; /* device page table */
 	_Atomic uint64_t pinned_bytes;
 	struct unpin_device_counters dev;

@@ -11,7 +11,8 @@
 /* A poller that always finds something still has to drive progress now and then. */
 #define POLLS_BETWEEN_PROGRESS 64
 
-/* --- channels ------------------------------------------------------------------------------------------------------ */
+/* --- channels
+ * ------------------------------------------------------------------------------------------------------ */
 
 int nic_channel_create(struct nic_context *ctx, struct nic_channel **out)
 {
@@ -61,7 +62,9 @@ void nic_cq_ack_events(struct nic_cq *cq, unsigned n)
 		nic_event_ack(&cq->channel->queue, &cq->comp_source, n);
 }
 
-/* --- life ---------------------------------------------------------------------------------------------------------- */
+/* --- life
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static uint32_t power_of_two_at_least(uint32_t n)
 {
@@ -72,7 +75,8 @@ static uint32_t power_of_two_at_least(uint32_t n)
 	return p;
 }
 
-int nic_cq_create(struct nic_context *ctx, int cqe, struct nic_channel *ch, void *cookie, struct nic_cq **out, int *actual)
+int nic_cq_create(struct nic_context *ctx, int cqe, struct nic_channel *ch, void *cookie, struct nic_cq **out,
+	int *actual)
 {
 	struct nic_cq *cq;
 	int err = nic_context_check(ctx);
@@ -165,7 +169,8 @@ int nic_cq_destroy(struct nic_cq *cq)
 	return 0;
 }
 
-/* --- the data path ------------------------------------------------------------------------------------------------- */
+/* --- the data path
+ * ------------------------------------------------------------------------------------------------- */
 
 static void raise_comp_event(struct nic_cq *cq, bool solicited)
 {
@@ -230,7 +235,8 @@ static int take(struct nic_cq *cq, int n, struct ibv_wc *wc)
 	uint32_t head;
 	int got = 0;
 
-	if (atomic_load_explicit(&cq->head, memory_order_relaxed) == atomic_load_explicit(&cq->tail, memory_order_acquire))
+	if (atomic_load_explicit(&cq->head, memory_order_relaxed) ==
+		atomic_load_explicit(&cq->tail, memory_order_acquire))
 		return 0;
 	pthread_mutex_lock(&cq->lock);
 	head = atomic_load_explicit(&cq->head, memory_order_relaxed);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Completion queues and completion channels (IBTA 11.2.8, ibv_create_cq(3), ibv_poll_cq(3), ibv_req_notify_cq(3)). */
+/* Completion queues and completion channels (IBTA 11.2.8, ibv_create_cq(3), ibv_poll_cq(3),
+ * ibv_req_notify_cq(3)). */
 #ifndef UNPIN_NIC_CQ_H
 #define UNPIN_NIC_CQ_H
 
@@ -15,19 +16,21 @@ struct nic_cq;
 struct nic_channel {
 	struct nic_context *ctx;
 	struct nic_event_queue queue; /* queue.fd is the channel's fd */
-	_Atomic int users;            /* CQs on it */
+	_Atomic int users;	      /* CQs on it */
 };
 
 int nic_channel_create(struct nic_context *ctx, struct nic_channel **out);
 int nic_channel_destroy(struct nic_channel *ch); /* -EBUSY while a CQ uses it */
 
 /* cqe: 1..NIC_MAX_CQE, else -EINVAL. *actual gets the capacity (>= cqe). cookie is what events name. */
-int nic_cq_create(struct nic_context *ctx, int cqe, struct nic_channel *ch, void *cookie, struct nic_cq **out, int *actual);
+int nic_cq_create(struct nic_context *ctx, int cqe, struct nic_channel *ch, void *cookie, struct nic_cq **out,
+	int *actual);
 /* Keeps what is in it; -EINVAL when cqe is out of range or less than what it holds. */
 int nic_cq_resize(struct nic_cq *cq, int cqe, int *actual);
 /* -EBUSY while a queue pair uses it; otherwise waits until its events are acknowledged. */
 int nic_cq_destroy(struct nic_cq *cq);
-/* Up to n completions, and drives the device's progress when there is none. Count, or negative after an overrun (-EOVERFLOW) or fork. */
+/* Up to n completions, and drives the device's progress when there is none. Count, or negative after an
+ * overrun (-EOVERFLOW) or fork. */
 int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc);
 int nic_cq_req_notify(struct nic_cq *cq, bool solicited_only);
 

@@ -73,7 +73,8 @@ static bool look_out(struct nic *nic)
 		since = atomic_load(&c->busy_since);
 		jobs = atomic_load(&c->jobs);
 		idle = jobs == seen && !since ? idle + 1 : 0;
-		if (since && clock_ns() - since >= STUCK_NS && atomic_compare_exchange_strong(&c->busy_since, &since, 0))
+		if (since && clock_ns() - since >= STUCK_NS &&
+			atomic_compare_exchange_strong(&c->busy_since, &since, 0))
 			return true;
 		seen = jobs;
 	}

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The threads behind the engine. One is at the helm and runs the engine's loop. A copy or a populate can hold it up for as long
- * as it likes (a page behind a userfaultfd, a file of a dead server), and it cannot be interrupted; so a second thread looks
- * out: when the helm has been busy with one thing for STUCK_NS, the lookout takes the helm, and a new lookout is made. The
- * thread that was stuck finds itself relieved when it comes back, and ends.
+ * The threads behind the engine. One is at the helm and runs the engine's loop. A copy or a populate can hold
+ * it up for as long as it likes (a page behind a userfaultfd, a file of a dead server), and it cannot be
+ * interrupted; so a second thread looks out: when the helm has been busy with one thing for STUCK_NS, the
+ * lookout takes the helm, and a new lookout is made. The thread that was stuck finds itself relieved when it
+ * comes back, and ends.
  *
- * An idle process costs nothing: the lookout sleeps until the helm reports to be busy, ticks while it keeps being busy, and goes back to sleep.
+ * An idle process costs nothing: the lookout sleeps until the helm reports to be busy, ticks while it keeps
+ * being busy, and goes back to sleep.
  *
- * Who has the helm is decided by one word: the helm writes the time when it gets busy and takes exactly that value away when it is
- * done; the lookout takes it away first, or not at all.
+ * Who has the helm is decided by one word: the helm writes the time when it gets busy and takes exactly that
+ * value away when it is done; the lookout takes it away first, or not at all.
  */
 #ifndef UNPIN_NIC_CREW_H
 #define UNPIN_NIC_CREW_H
@@ -23,23 +25,25 @@ struct nic;
 #define CREW_MOST 8u /* threads; when that many are stuck, the engine waits for one of them */
 
 struct crew {
-	pthread_mutex_t lock;  /* the fields below that are not atomic; a leaf */
+	pthread_mutex_t lock;	/* the fields below that are not atomic; a leaf */
 	pthread_cond_t changed; /* wakes the lookout, and whoever waits for the threads to end */
 	uint32_t threads;
 	_Atomic bool have_lookout; /* written under the lock */
 	bool stop;
-	bool called;           /* the sleeping lookout is wanted */
-	_Atomic bool asleep;   /* the lookout sleeps without a limit: whoever gets busy must call it */
+	bool called;		     /* the sleeping lookout is wanted */
+	_Atomic bool asleep;	     /* the lookout sleeps without a limit: whoever gets busy must call it */
 	_Atomic uint64_t busy_since; /* of the helm, CLOCK_MONOTONIC ns; 0: it sleeps or looks for work */
-	_Atomic uint32_t jobs;       /* times the helm got busy: tells the lookout whether anything goes on */
+	_Atomic uint32_t jobs;	     /* times the helm got busy: tells the lookout whether anything goes on */
 };
 
 /* Starts a thread at the helm. 0 or a negative errno. */
 int crew_start(struct nic *nic);
-/* Ends all threads and waits for them, also for one that is stuck. The caller has set nic->engine_stop and woken the helm. */
+/* Ends all threads and waits for them, also for one that is stuck. The caller has set nic->engine_stop and
+ * woken the helm. */
 void crew_stop(struct nic *nic);
 
-/* For the engine's loop: the helm is about to do something that may take long. now is the time, and never 0. */
+/* For the engine's loop: the helm is about to do something that may take long. now is the time, and never 0.
+ */
 void crew_busy(struct nic *nic, uint64_t now);
 /* It is done with what it began then. false: it has been relieved, and its thread leaves the loop. */
 bool crew_done(struct nic *nic, uint64_t now);

@@ -13,14 +13,18 @@
 #include "mm/sigchain.h"
 #include "nic/nic.h"
 
-#define DRIVER_THREADS 16 /* at most; one is made when all others are busy, and any of them may sleep for long */
-#define NAME_MAX_LEN   31
+#define DRIVER_THREADS                                                                                       \
+	16 /* at most; one is made when all others are busy, and any of them may sleep for long */
+#define NAME_MAX_LEN 31
 
-/* The one device of this process. registry_lock guards the pointer and its refs; it is never taken on the data path. */
+/* The one device of this process. registry_lock guards the pointer and its refs; it is never taken on the
+ * data path. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct nic *_Atomic the_nic;
 
-/* --- name ---------------------------------------------------------------------------------------------------------- */
+/* --- name
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static bool name_ok(const char *name)
 {
@@ -41,7 +45,8 @@ static void read_name(void)
 	const char *want = getenv("UNPIN_DEVICE");
 
 	if (want && *want && !name_ok(want)) {
-		log_warn("UNPIN_DEVICE must be 1 to %d letters, digits, '_' or '-'; using " NIC_NAME_DEFAULT, NAME_MAX_LEN);
+		log_warn("UNPIN_DEVICE must be 1 to %d letters, digits, '_' or '-'; using " NIC_NAME_DEFAULT,
+			NAME_MAX_LEN);
 		want = NULL;
 	}
 	strcpy(device_name, want && *want ? want : NIC_NAME_DEFAULT);
@@ -55,7 +60,9 @@ const char *nic_device_name(void)
 	return device_name;
 }
 
-/* --- fork ---------------------------------------------------------------------------------------------------------- */
+/* --- fork
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static void after_fork_in_parent(void)
 {
@@ -83,7 +90,8 @@ static void register_fork_handlers(void)
 	pthread_atfork(NULL, after_fork_in_parent, after_fork_in_child);
 }
 
-/* --- the device ---------------------------------------------------------------------------------------------------- */
+/* --- the device
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void address_space_changed(enum mm_change what, uintptr_t addr, size_t len)
 {
@@ -240,7 +248,8 @@ static void nic_put(struct nic *nic)
 	pthread_mutex_unlock(&registry_lock);
 }
 
-/* --- contexts ------------------------------------------------------------------------------------------------------ */
+/* --- contexts
+ * ------------------------------------------------------------------------------------------------------ */
 
 int nic_context_open(struct nic_context **out)
 {
@@ -309,7 +318,8 @@ void nic_context_close(struct nic_context *ctx)
 	free(ctx);
 }
 
-/* --- protection domains -------------------------------------------------------------------------------------------- */
+/* --- protection domains
+ * -------------------------------------------------------------------------------------------- */
 
 int nic_pd_create(struct nic_context *ctx, struct nic_pd **out)
 {

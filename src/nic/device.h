@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The device of this process: one struct nic for all contexts that the application opens, made at the first open and
- * unmade at the last close. It owns the wire's slot, the on-demand paging space, the key table and the engine thread.
+ * The device of this process: one struct nic for all contexts that the application opens, made at the first
+ * open and unmade at the last close. It owns the wire's slot, the on-demand paging space, the key table and
+ * the engine thread.
  *
  * A context is what one ibv_open_device gives: its asynchronous events and its objects.
  *
- * Errors are negative errno values throughout nic/. Every function may be called from any thread; objects follow the verbs'
- * rule that an object is not used while it is being destroyed.
+ * Errors are negative errno values throughout nic/. Every function may be called from any thread; objects
+ * follow the verbs' rule that an object is not used while it is being destroyed.
  *
- * Lock order in nic/: device (object lists, keys, numbers) -> queue pair run lock -> poster locks (SQ, RQ) -> CQ ->
- * event queue. The run lock is the only one held across a copy. The locks of odp/ and wire/ come below all of these.
+ * Lock order in nic/: device (object lists, keys, numbers) -> queue pair run lock -> poster locks (SQ, RQ) ->
+ * CQ -> event queue. The run lock is the only one held across a copy. The locks of odp/ and wire/ come below
+ * all of these.
  *
- * Fork: state is stamped with mm's generation; in a child every entry finds an inherited context and answers -EIO.
+ * Fork: state is stamped with mm's generation; in a child every entry finds an inherited context and answers
+ * -EIO.
  */
 #ifndef UNPIN_NIC_DEVICE_H
 #define UNPIN_NIC_DEVICE_H
@@ -32,15 +35,16 @@ struct nic_context {
 	_Atomic int objects; /* PDs, CQs, channels, QPs, MRs alive */
 };
 
-/* The name this process's device has: UNPIN_DEVICE, or "unpin0". Letters, digits, '_', '-', at most 31; anything else
- * is reported once and the default used. */
+/* The name this process's device has: UNPIN_DEVICE, or "unpin0". Letters, digits, '_', '-', at most 31;
+ * anything else is reported once and the default used. */
 const char *nic_device_name(void);
 
 /* 0; -EMFILE, -ENOMEM, -EADDRINUSE (no free slot), ... with the cause logged. */
 int nic_context_open(struct nic_context **out);
 /*
- * As ibv_close_device(3): objects still alive are not freed, but their resources are given back, as the kernel does when the last
- * descriptor goes: queue pairs stop, regions are unpinned. An inherited context in a forked child is only forgotten.
+ * As ibv_close_device(3): objects still alive are not freed, but their resources are given back, as the
+ * kernel does when the last descriptor goes: queue pairs stop, regions are unpinned. An inherited context in
+ * a forked child is only forgotten.
  */
 void nic_context_close(struct nic_context *ctx);
 /* -EIO when the context is inherited from a parent process, else 0. */

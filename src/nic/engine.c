@@ -5,17 +5,18 @@
  *   POLLED  an application thread polls: peers do not wake us; the engine only keeps a 1 ms backstop tick
  *   ARMED   nobody polls: the engine sleeps until a peer, a fault, credit or a timer wakes it
  *
- * A thread that polls now and then looks like one that polls all the time, but its peers find their packets left lying: they nudge
- * (wire/watch.h). An engine that is nudged often does not believe in pollers for a while and stays ARMED, which costs peers a
- * wake-up per burst and this process nothing.
+ * A thread that polls now and then looks like one that polls all the time, but its peers find their packets
+ * left lying: they nudge (wire/watch.h). An engine that is nudged often does not believe in pollers for a
+ * while and stays ARMED, which costs peers a wake-up per burst and this process nothing.
  *
- * The engine alone moves between the two. It turns to POLLED when it finds that polls came up empty again and again over a window of
- * time, and to ARMED when they did not (the wire stores ARMED, fences and rechecks every ring; then the run queue is
- * rechecked here). An application that asks to be notified resets the count, so one that sleeps on events is never
- * taken for a poller.
+ * The engine alone moves between the two. It turns to POLLED when it finds that polls came up empty again and
+ * again over a window of time, and to ARMED when they did not (the wire stores ARMED, fences and rechecks
+ * every ring; then the run queue is rechecked here). An application that asks to be notified resets the
+ * count, so one that sleeps on events is never taken for a poller.
  *
- * Run queue: queue pairs with something to do. Whoever makes progress takes from it; nic_qp_schedule() adds and, when ARMED,
- * wakes. Its length and the armed state are sequentially consistent: one side always sees the other.
+ * Run queue: queue pairs with something to do. Whoever makes progress takes from it; nic_qp_schedule() adds
+ * and, when ARMED, wakes. Its length and the armed state are sequentially consistent: one side always sees
+ * the other.
  */
 #include <errno.h>
 #include <sched.h>
@@ -31,20 +32,23 @@
 #include "mm/facility.h"
 #include "nic/nic.h"
 
-#define BURST          32              /* packets taken from the wire per round */
-#define RUNS           64              /* queue pairs run per round */
-#define TICK_NS        NSEC_PER_MSEC   /* backstop while POLLED */
-#define SWEEP_NS       (250 * NSEC_PER_MSEC)
-#define WINDOW_NS      (200 * NSEC_PER_USEC) /* polls are counted over at least this long */
-#define POLLER_AT      64              /* empty polls in a window that make a poller: a busy one does thousands */
-#define NUDGES         8               /* within this time... */
+#define BURST		32	      /* packets taken from the wire per round */
+#define RUNS		64	      /* queue pairs run per round */
+#define TICK_NS		NSEC_PER_MSEC /* backstop while POLLED */
+#define SWEEP_NS	(250 * NSEC_PER_MSEC)
+#define WINDOW_NS	(200 * NSEC_PER_USEC) /* polls are counted over at least this long */
+#define POLLER_AT	64 /* empty polls in a window that make a poller: a busy one does thousands */
+#define NUDGES		8  /* within this time... */
 #define NUDGE_WINDOW_NS (5 * NSEC_PER_MSEC)
-#define DISTRUST_NS    (100 * NSEC_PER_MSEC) /* ...and pollers are not believed in for this long */
-#define RX_POOL_MAX    1024            /* free packet buffers kept */
-#define RX_PER_QP      (4 * NIC_QP_WINDOW) /* packets one queue pair may hold back: a decent peer never has that many out */
-#define SLICE_NS       (100 * NSEC_PER_USEC) /* scheduling slice asked for: woken soon, gone soon */
+#define DISTRUST_NS	(100 * NSEC_PER_MSEC) /* ...and pollers are not believed in for this long */
+#define RX_POOL_MAX	1024		      /* free packet buffers kept */
+#define RX_PER_QP                                                                                            \
+	(4 * NIC_QP_WINDOW) /* packets one queue pair may hold back: a decent peer never has that many out   \
+			     */
+#define SLICE_NS (100 * NSEC_PER_USEC) /* scheduling slice asked for: woken soon, gone soon */
 
-/* --- the run queue ------------------------------------------------------------------------------------------------- */
+/* --- the run queue
+ * ------------------------------------------------------------------------------------------------- */
 
 static void runq_add(struct nic_qp *qp, struct list *queue, _Atomic uint32_t *len)
 {
@@ -105,7 +109,8 @@ static bool runq_run(struct nic *nic, struct list *queue, _Atomic uint32_t *len,
 	return n > 0;
 }
 
-/* --- packets ------------------------------------------------------------------------------------------------------- */
+/* --- packets
+ * ------------------------------------------------------------------------------------------------------- */
 
 struct wire_rx *nic_rx_get(struct nic *nic)
 {
@@ -244,7 +249,8 @@ const struct wire_ops nic_wire_ops = {
 	.gone = on_gone,
 };
 
-/* --- timers -------------------------------------------------------------------------------------------------------- */
+/* --- timers
+ * -------------------------------------------------------------------------------------------------------- */
 
 void nic_timer_set(struct nic_qp *qp, uint64_t deadline)
 {
@@ -271,7 +277,7 @@ static void timers_expire(struct nic *nic, uint64_t now)
 	uint64_t earliest = UINT64_MAX;
 
 	pthread_mutex_lock(&nic->timer_lock);
-	list_for_each_safe(node, &nic->timers) {
+	list_for_each_safe (node, &nic->timers) {
 		struct nic_qp *qp = container_of(node, struct nic_qp, timer);
 		uint64_t deadline = atomic_load(&qp->deadline);
 
@@ -287,7 +293,8 @@ static void timers_expire(struct nic *nic, uint64_t now)
 	pthread_mutex_unlock(&nic->timer_lock);
 }
 
-/* --- progress ------------------------------------------------------------------------------------------------------ */
+/* --- progress
+ * ------------------------------------------------------------------------------------------------------ */
 
 bool nic_progress(struct nic *nic, struct nic_burst *b)
 {
@@ -320,7 +327,8 @@ void nic_engine_sleeping(struct nic *nic)
 		nic_engine_wake(nic);
 }
 
-/* --- the engine thread --------------------------------------------------------------------------------------------- */
+/* --- the engine thread
+ * --------------------------------------------------------------------------------------------- */
 
 /* Sleeps until the wire's descriptor has something, or until the time. */
 static void engine_sleep(struct nic *nic, uint64_t until)
@@ -337,12 +345,14 @@ static void engine_sleep(struct nic *nic, uint64_t until)
 		timeout = &ts;
 	}
 	atomic_store(&nic->engine_until, until);
-	/* A timer set between the computation of until and the store above did not wake us: look once more. */
+	/* A timer set between the computation of until and the store above did not wake us: look once more.
+	 */
 	if (atomic_load(&nic->earliest) < until)
 		timeout = &(struct timespec){ 0, 0 };
 	n = (int)syscall(SYS_epoll_pwait2, nic->engine_epfd, &ev, 1, timeout, NULL, 0);
 	if (n < 0 && errno == ENOSYS) {
-		int ms = !timeout ? -1 : (int)(timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000);
+		int ms =
+			!timeout ? -1 : (int)(timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000);
 
 		n = epoll_wait(nic->engine_epfd, &ev, 1, ms);
 	}
@@ -375,14 +385,16 @@ static void sleep_armed(struct nic *nic, uint64_t sweep_at)
 {
 	if (wire_arm(nic->wire))
 		return;
-	if (!atomic_load(&nic->runq_len) && !atomic_load(&nic->engine_len) && !atomic_load(&nic->engine_stop)) {
+	if (!atomic_load(&nic->runq_len) && !atomic_load(&nic->engine_len) &&
+		!atomic_load(&nic->engine_stop)) {
 		engine_sleep(nic, next_wake(nic, sweep_at));
 		counter_add(&nic->seg->dev.wakeups, 1);
 	}
 	wire_disarm(nic->wire);
 }
 
-/* The residency sweep follows traffic: it goes on until everything has been looked at, then rests until there is traffic again. */
+/* The residency sweep follows traffic: it goes on until everything has been looked at, then rests until there
+ * is traffic again. */
 static uint64_t sweep(struct nic *nic, uint64_t at, uint64_t now)
 {
 	bool traffic;
@@ -395,7 +407,10 @@ static uint64_t sweep(struct nic *nic, uint64_t at, uint64_t now)
 	return odp_space_sweep(nic->odp, now) || traffic ? now + SWEEP_NS : UINT64_MAX;
 }
 
-/* A short slice lets a woken engine in before a spinning application thread has used up its own (Linux 6.12 and newer). */
+/* A short slice lets a woken engine in before a spinning application thread has used up its own (Linux 6.12
+ * and newer). */
+#define SCHED_ATTR_BYTES 48u /* the first version of the kernel's structure */
+
 static void ask_for_slice(void)
 {
 	struct {
@@ -404,9 +419,15 @@ static void ask_for_slice(void)
 		int32_t nice;
 		uint32_t priority;
 		uint64_t runtime, deadline, period;
-	} attr = { .size = 48, .policy = SCHED_OTHER, .runtime = SLICE_NS };
+	} attr = { 0 };
 
-	if (mm_have(MM_SCHED_SLICE) && syscall(SYS_sched_setattr, 0, &attr, 0))
+	/* Only the slice: policy and niceness are the application's choice. */
+	if (!mm_have(MM_SCHED_SLICE) || syscall(SYS_sched_getattr, 0, &attr, SCHED_ATTR_BYTES, 0) ||
+		attr.policy != SCHED_OTHER)
+		return;
+	attr.size = SCHED_ATTR_BYTES;
+	attr.runtime = SLICE_NS;
+	if (syscall(SYS_sched_setattr, 0, &attr, 0))
 		log_debug("no short scheduling slice: %s", strerror(errno));
 }
 
@@ -437,7 +458,8 @@ static bool nudged(struct nic *nic, struct poll_window *win, uint64_t now)
 	return true;
 }
 
-/* Does the application poll? Judged anew when a window is over; an application that goes to sleep on events ends it at once. */
+/* Does the application poll? Judged anew when a window is over; an application that goes to sleep on events
+ * ends it at once. */
 static bool somebody_polls(struct nic *nic, struct poll_window *win, uint64_t now)
 {
 	uint32_t polls = atomic_load_explicit(&nic->empty_polls, memory_order_relaxed);

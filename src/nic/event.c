@@ -38,8 +38,8 @@ void nic_event_post(struct nic_event_queue *q, struct nic_event *e)
 	pthread_mutex_lock(&q->lock);
 	if (!list_linked(&e->node)) {
 		list_add_tail(&q->events, &e->node);
-		/* Under the lock, so that the count never runs ahead of the list by more than what a reader is taking. Cannot
-		 * block: the count stays far below the eventfd's limit. */
+		/* Under the lock, so that the count never runs ahead of the list by more than what a reader
+		 * is taking. Cannot block: the count stays far below the eventfd's limit. */
 		syscall(SYS_write, q->fd, &one, sizeof(one));
 	}
 	pthread_mutex_unlock(&q->lock);
@@ -80,8 +80,9 @@ void nic_event_ack(struct nic_event_queue *q, struct nic_event_source *source, u
 	pthread_mutex_unlock(&q->lock);
 }
 
-/* Takes one count back for an event that leaves the queue unread; a reader may have taken it already and then finds nothing. The
- * descriptor's blocking mode is the application's, so the read itself says that it will not wait. */
+/* Takes one count back for an event that leaves the queue unread; a reader may have taken it already and then
+ * finds nothing. The descriptor's blocking mode is the application's, so the read itself says that it will
+ * not wait. */
 static void take_count(struct nic_event_queue *q)
 {
 	uint64_t one;
@@ -90,7 +91,8 @@ static void take_count(struct nic_event_queue *q)
 	syscall(SYS_preadv2, q->fd, &iov, 1L, -1L, -1L, RWF_NOWAIT);
 }
 
-void nic_event_retire(struct nic_event_queue *q, struct nic_event_source *source, struct nic_event *events, int n)
+void nic_event_retire(
+	struct nic_event_queue *q, struct nic_event_source *source, struct nic_event *events, int n)
 {
 	pthread_mutex_lock(&q->lock);
 	for (int i = 0; i < n; i++) {

@@ -11,11 +11,12 @@
 #endif
 
 #define ACCESS_WRITES (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
-#define ACCESS_KNOWN                                                                                          \
-	(ACCESS_WRITES | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |                    \
+#define ACCESS_KNOWN                                                                                         \
+	(ACCESS_WRITES | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |               \
 		IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_RELAXED_ORDERING)
 
-/* --- the key table ------------------------------------------------------------------------------------------------- */
+/* --- the key table
+ * ------------------------------------------------------------------------------------------------- */
 
 void nic_keys_init(struct nic *nic)
 {
@@ -75,18 +76,21 @@ static void row_give(struct nic_mr *mr)
 	pthread_mutex_unlock(&nic->lock);
 }
 
-/* --- use of a region ----------------------------------------------------------------------------------------------- */
+/* --- use of a region
+ * ----------------------------------------------------------------------------------------------- */
 
 /* The region behind a key, entered, if it allows the access to [va, va + len). NULL otherwise. */
-static struct nic_mr *mr_enter(struct nic *nic, struct nic_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access)
+static struct nic_mr *mr_enter(
+	struct nic *nic, struct nic_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access)
 {
 	struct nic_mr *mr = atomic_load_explicit(&nic->mr[key >> 8 & (NIC_KEYS - 1)], memory_order_acquire);
 
 	if (!mr || key >> 8 >= NIC_KEYS || !rundown_enter(&mr->users))
 		return NULL;
 	if (atomic_load_explicit(&mr->key, memory_order_relaxed) == key &&
-		atomic_load_explicit(&mr->pd, memory_order_relaxed) == pd && (mr->access & access) == access &&
-		va >= mr->iova && len <= mr->length && va - mr->iova <= mr->length - len)
+		atomic_load_explicit(&mr->pd, memory_order_relaxed) == pd &&
+		(mr->access & access) == access && va >= mr->iova && len <= mr->length &&
+		va - mr->iova <= mr->length - len)
 		return mr;
 	rundown_leave(&mr->users);
 	return NULL;
@@ -117,8 +121,8 @@ static int outcome(int err)
 	return err == -ECANCELED ? -EACCES : err;
 }
 
-int nic_mr_copy_in(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va, const void *buf,
-	uint32_t len, int access, struct odp_waiter *w)
+int nic_mr_copy_in(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va,
+	const void *buf, uint32_t len, int access, struct odp_waiter *w)
 {
 	struct nic_mr *mr = mr_enter(nic, pd, key, va, len, access);
 	uintptr_t at;
@@ -137,8 +141,8 @@ int nic_mr_copy_in(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint
 	return outcome(err);
 }
 
-int nic_mr_copy_out(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va, void *buf,
-	uint32_t len, int access, struct odp_waiter *w)
+int nic_mr_copy_out(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va,
+	void *buf, uint32_t len, int access, struct odp_waiter *w)
 {
 	struct nic_mr *mr = mr_enter(nic, pd, key, va, len, access);
 	uintptr_t at;
@@ -157,8 +161,8 @@ int nic_mr_copy_out(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uin
 	return outcome(err);
 }
 
-int nic_mr_atomic(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va, struct ib_step *step,
-	struct odp_waiter *w)
+int nic_mr_atomic(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va,
+	struct ib_step *step, struct odp_waiter *w)
 {
 	struct nic_mr *mr;
 	enum safecopy_path path;
@@ -176,18 +180,19 @@ int nic_mr_atomic(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint3
 	if (at & 7)
 		err = -EINVAL; /* an iova that shifts the alignment: there is no atomic on such a word */
 	else if (mr->on_demand)
-		err = step->atomic.cmp_swap ?
-			odp_cmp_swap(&mr->region, path, at, step->atomic.compare, operand, &step->orig, w) :
-			odp_fetch_add(&mr->region, path, at, operand, &step->orig, w);
+		err = step->atomic.cmp_swap ? odp_cmp_swap(&mr->region, path, at, step->atomic.compare,
+						      operand, &step->orig, w)
+					    : odp_fetch_add(&mr->region, path, at, operand, &step->orig, w);
 	else
-		err = step->atomic.cmp_swap ?
-			pin_cmp_swap(mr->pin, path, at, step->atomic.compare, operand, &step->orig) :
-			pin_fetch_add(mr->pin, path, at, operand, &step->orig);
+		err = step->atomic.cmp_swap
+			      ? pin_cmp_swap(mr->pin, path, at, step->atomic.compare, operand, &step->orig)
+			      : pin_fetch_add(mr->pin, path, at, operand, &step->orig);
 	rundown_leave(&mr->users);
 	return outcome(err);
 }
 
-/* --- registration -------------------------------------------------------------------------------------------------- */
+/* --- registration
+ * -------------------------------------------------------------------------------------------------- */
 
 static int check_range(uint64_t addr, uint64_t length, int access)
 {
@@ -202,7 +207,8 @@ static int check_access(int access)
 {
 	if (access & ~(ACCESS_KNOWN | IBV_ACCESS_OPTIONAL_RANGE))
 		return -EINVAL;
-	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
+	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
+		!(access & IBV_ACCESS_LOCAL_WRITE))
 		return -EINVAL;
 	if (access & IBV_ACCESS_HUGETLB)
 		return -EOPNOTSUPP;
@@ -258,7 +264,8 @@ static void counters_reset(struct unpin_odp_counters *c)
 #undef X
 }
 
-int nic_mr_create(struct nic_pd *pd, uint64_t addr, uint64_t length, uint64_t iova, int access, struct nic_mr **out)
+int nic_mr_create(
+	struct nic_pd *pd, uint64_t addr, uint64_t length, uint64_t iova, int access, struct nic_mr **out)
 {
 	struct nic *nic = pd->ctx->nic;
 	struct nic_mr *mr;
@@ -338,10 +345,12 @@ static int rereg_translation(struct nic_mr *mr, uint64_t addr, uint64_t length, 
 	return 0;
 }
 
-int nic_mr_rereg(struct nic_mr *mr, int flags, struct nic_pd *pd, uint64_t addr, uint64_t length, int access, int *still_valid)
+int nic_mr_rereg(struct nic_mr *mr, int flags, struct nic_pd *pd, uint64_t addr, uint64_t length, int access,
+	int *still_valid)
 {
 	struct nic_pd *old_pd = atomic_load(&mr->pd);
-	const int known = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+	const int known =
+		IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
 	int new_access = flags & IBV_REREG_MR_CHANGE_ACCESS ? access : mr->access;
 	bool remap;
 	int err;
@@ -355,7 +364,8 @@ int nic_mr_rereg(struct nic_mr *mr, int flags, struct nic_pd *pd, uint64_t addr,
 	err = check_access(new_access);
 	if (err)
 		return err;
-	/* Rights that the pin or window was not made for, or the other kind of region, need a new translation too. */
+	/* Rights that the pin or window was not made for, or the other kind of region, need a new translation
+	 * too. */
 	remap = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) ||
 		((new_access ^ mr->access) & IBV_ACCESS_ON_DEMAND) ||
 		((new_access & ACCESS_WRITES) && !(mr->access & ACCESS_WRITES));

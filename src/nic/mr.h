@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Memory regions and the key table. lkey == rkey == index << 8 | a counter that changes at each reuse of the index; freed
- * indices are reused last, so an old key fails cleanly.
+ * Memory regions and the key table. lkey == rkey == index << 8 | a counter that changes at each reuse of the
+ * index; freed indices are reused last, so an old key fails cleanly.
  */
 #ifndef UNPIN_NIC_MR_H
 #define UNPIN_NIC_MR_H
@@ -27,14 +27,18 @@ struct nic_mr_info {
 /*
  * Registers [addr, addr + length), any alignment, reachable by keys at iova. access as ibv_reg_mr(3):
  * IBV_ACCESS_ON_DEMAND records the range and nothing else; without it the pages are pinned.
- * 0; -EINVAL: length 0, a range that wraps or leaves the address space, REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE, unknown access bits;
- * MW_BIND is accepted and grants nothing, since there are no memory windows. ZERO_BASED sets iova to 0.
- * -EOPNOTSUPP: HUGETLB, implicit (not offered yet); -EFAULT, -ENOMEM: as pin_create; -ENOMEM: no keys left.
+ * 0; -EINVAL: length 0, a range that wraps or leaves the address space, REMOTE_WRITE or REMOTE_ATOMIC without
+ * LOCAL_WRITE, unknown access bits; MW_BIND is accepted and grants nothing, since there are no memory
+ * windows. ZERO_BASED sets iova to 0. -EOPNOTSUPP: HUGETLB, implicit (not offered yet); -EFAULT, -ENOMEM: as
+ * pin_create; -ENOMEM: no keys left.
  */
-int nic_mr_create(struct nic_pd *pd, uint64_t addr, uint64_t length, uint64_t iova, int access, struct nic_mr **out);
-/* Every form of ibv_rereg_mr(3): flags IBV_REREG_MR_CHANGE_*. The key changes with the translation only. On failure -errno and *still_valid tells whether the old
- * region stands (it does unless the error came after the old one was given up, which this implementation avoids). */
-int nic_mr_rereg(struct nic_mr *mr, int flags, struct nic_pd *pd, uint64_t addr, uint64_t length, int access, int *still_valid);
+int nic_mr_create(
+	struct nic_pd *pd, uint64_t addr, uint64_t length, uint64_t iova, int access, struct nic_mr **out);
+/* Every form of ibv_rereg_mr(3): flags IBV_REREG_MR_CHANGE_*. The key changes with the translation only. On
+ * failure -errno and *still_valid tells whether the old region stands (it does unless the error came after
+ * the old one was given up, which this implementation avoids). */
+int nic_mr_rereg(struct nic_mr *mr, int flags, struct nic_pd *pd, uint64_t addr, uint64_t length, int access,
+	int *still_valid);
 /* Parked operations on it fail at once; returns when no copy runs. Cannot fail. */
 void nic_mr_destroy(struct nic_mr *mr);
 void nic_mr_info(const struct nic_mr *mr, struct nic_mr_info *info);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The room's own structures: what device.h, mr.h, cq.h and qp.h keep opaque, and the calls between the room's files.
+ * The room's own structures: what device.h, mr.h, cq.h and qp.h keep opaque, and the calls between the room's
+ * files.
  *
- * Type-stable memory: rows of the key table and queue pairs are never freed while the device is open, only reused, and a
- * pointer found in a table is checked again under the object's own lock or rundown. So lookups on the data path take no
- * lock, and a late wake-up of something destroyed finds a dead object and goes away.
+ * Type-stable memory: rows of the key table and queue pairs are never freed while the device is open, only
+ * reused, and a pointer found in a table is checked again under the object's own lock or rundown. So lookups
+ * on the data path take no lock, and a late wake-up of something destroyed finds a dead object and goes away.
  */
 #ifndef UNPIN_NIC_NIC_H
 #define UNPIN_NIC_NIC_H
@@ -39,17 +40,18 @@ struct nic_pd {
 	uint32_t handle;
 };
 
-/* --- memory regions ------------------------------------------------------------------------------------------------ */
+/* --- memory regions
+ * ------------------------------------------------------------------------------------------------ */
 
 struct nic_mr {
-	struct rundown users;   /* copies and checks that are running; closed while the row is free */
-	_Atomic uint32_t key;   /* of the current or last use; changes before the row is reused */
+	struct rundown users; /* copies and checks that are running; closed while the row is free */
+	_Atomic uint32_t key; /* of the current or last use; changes before the row is reused */
 	_Atomic(struct nic_pd *) pd;
 	uint64_t addr, length, iova; /* stable while a user is inside */
 	int access;
 	bool on_demand;
-	struct pin *pin;            /* when pinned */
-	struct odp_region region;   /* when on demand */
+	struct pin *pin;		     /* when pinned */
+	struct odp_region region;	     /* when on demand */
 	struct unpin_odp_counters *counters; /* in the exported segment */
 	struct nic *nic;
 	uint32_t row;
@@ -64,22 +66,24 @@ struct nic_burst {
 };
 
 /*
- * Copies between private memory and a region. pd and access (IBV_ACCESS_*; 0: local read) must fit. 0; -EINPROGRESS: w is queued; -EACCES
- * (key, bounds, rights, protection); -EFAULT; -EAGAIN: another thread must do it.
+ * Copies between private memory and a region. pd and access (IBV_ACCESS_*; 0: local read) must fit. 0;
+ * -EINPROGRESS: w is queued; -EACCES (key, bounds, rights, protection); -EFAULT; -EAGAIN: another thread must
+ * do it.
  */
-int nic_mr_copy_in(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va, const void *buf,
-	uint32_t len, int access, struct odp_waiter *w);
-int nic_mr_copy_out(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va, void *buf,
-	uint32_t len, int access, struct odp_waiter *w);
-int nic_mr_atomic(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va, struct ib_step *step,
-	struct odp_waiter *w);
+int nic_mr_copy_in(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va,
+	const void *buf, uint32_t len, int access, struct odp_waiter *w);
+int nic_mr_copy_out(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va,
+	void *buf, uint32_t len, int access, struct odp_waiter *w);
+int nic_mr_atomic(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va,
+	struct ib_step *step, struct odp_waiter *w);
 /* Key, bounds and rights only. 0 or -EACCES. */
 int nic_mr_check(struct nic *nic, struct nic_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access);
 
 void nic_keys_init(struct nic *nic);
 void nic_keys_fini(struct nic *nic);
 
-/* --- completion queues --------------------------------------------------------------------------------------------- */
+/* --- completion queues
+ * --------------------------------------------------------------------------------------------- */
 
 struct nic_cqe {
 	struct ibv_wc wc;
@@ -95,13 +99,14 @@ struct nic_cq {
 	struct nic_channel *channel;
 	pthread_mutex_t lock; /* ring, size, armed, overrun */
 	struct nic_cqe *ring;
-	uint32_t size;               /* a power of two */
-	uint32_t capacity;           /* what the application was promised */
+	uint32_t size;		     /* a power of two */
+	uint32_t capacity;	     /* what the application was promised */
 	_Atomic uint32_t head, tail; /* written under the lock; read outside to see emptiness */
 	enum nic_cq_armed armed;
 	_Atomic bool overrun, overrun_told;
 	_Atomic int users; /* queue pairs, counted once per side */
-	_Atomic unsigned polls; /* completions handed out since the last drive of progress; lost updates do no harm */
+	_Atomic unsigned
+		polls; /* completions handed out since the last drive of progress; lost updates do no harm */
 	struct nic_event comp_event;
 	struct nic_event_source comp_source;
 	struct nic_event async_event;
@@ -115,7 +120,8 @@ void nic_cq_raise_overrun(struct nic_cq *cq);
 /* Drops the completions of a queue pair that goes away. */
 void nic_cq_purge(struct nic_cq *cq, struct nic_qp *qp);
 
-/* --- queue pairs --------------------------------------------------------------------------------------------------- */
+/* --- queue pairs
+ * --------------------------------------------------------------------------------------------------- */
 
 struct nic_rqe {
 	uint64_t wr_id;
@@ -129,36 +135,46 @@ struct nic_rq {
 	uint32_t stride, size;
 	uint32_t max_wr, max_sge;
 	_Atomic uint32_t prod, freed; /* as in ib/sq.h */
-	uint32_t next;                /* under the run lock */
+	uint32_t next;		      /* under the run lock */
 };
 
 /* What the composition keeps per lane of the transport. */
 struct nic_lane {
 	struct odp_waiter waiter;
-	bool parked;         /* the pending step waits for a fault; under the run lock */
-	_Atomic bool ready;  /* the fault is over: set by waiter.ready, taken by the run */
-	_Atomic bool blocked; /* the pending IB_TX step waits for credit: set by the run, cleared by the wire */
-	struct list rxq;     /* packets that wait for the lane, under rx_lock */
+	bool parked;	    /* the pending step waits for a fault; under the run lock */
+	_Atomic bool ready; /* the fault is over: set by waiter.ready, taken by the run */
+	_Atomic bool
+		blocked; /* the pending IB_TX step waits for credit: set by the run, cleared by the wire */
+	struct list rxq; /* packets that wait for the lane, under rx_lock */
 	struct wire_rx *current; /* the packet the lane works on; under the run lock */
-	uint32_t serial;     /* of the step that is parked or blocked (ib_step.serial) */
+	uint32_t serial;	 /* of the step that is parked or blocked (ib_step.serial) */
 };
 
-enum { NIC_QP_EV_COMM_EST, NIC_QP_EV_SQ_DRAINED, NIC_QP_EV_FATAL, NIC_QP_EV_REQ_ERR, NIC_QP_EV_ACCESS_ERR, NIC_QP_EVENTS };
+enum {
+	NIC_QP_EV_COMM_EST,
+	NIC_QP_EV_SQ_DRAINED,
+	NIC_QP_EV_FATAL,
+	NIC_QP_EV_REQ_ERR,
+	NIC_QP_EV_ACCESS_ERR,
+	NIC_QP_EVENTS
+};
 
 struct nic_qp {
 	struct nic *nic;
 	uint32_t num;
 	pthread_mutex_t run_lock; /* the transport's state; the only lock held across copies */
-	_Atomic uint32_t kick;    /* something came up: whoever holds or next takes the run lock looks again */
-	bool live;                /* under run_lock and rx_lock (both to change, either to read) */
+	_Atomic uint32_t kick; /* something came up: whoever holds or next takes the run lock looks again */
+	bool live;	       /* under run_lock and rx_lock (both to change, either to read) */
 	struct ib_qp ib;
 	struct nic_lane lane[IB_LANES];
-	struct wire_flow flow[2]; /* requests and responses keep separate accounts, so that neither can starve the other */
+	struct wire_flow flow[2]; /* requests and responses keep separate accounts, so that neither can starve
+				     the other */
 	struct wire_channel *channel;
 	_Atomic uint32_t peer_slot;
 	struct nic_cq *overrun; /* a completion did not fit in this one; under the run lock */
 	bool hand_over; /* the last run stopped at a copy that this thread may not make; under the run lock */
-	_Atomic bool peer_lost, peer_dead; /* told by the wire; the run hands them on after the packets before them */
+	_Atomic bool peer_lost,
+		peer_dead; /* told by the wire; the run hands them on after the packets before them */
 
 	pthread_mutex_t rx_lock; /* rxq lists of the lanes, rx_count */
 	uint32_t rx_count;
@@ -166,7 +182,7 @@ struct nic_qp {
 	struct list runq; /* under nic->runq_lock */
 	bool queued;
 
-	struct list timer; /* under nic->timer_lock */
+	struct list timer;	   /* under nic->timer_lock */
 	_Atomic uint64_t deadline; /* written under nic->timer_lock */
 
 	pthread_mutex_t sq_lock; /* posters */
@@ -207,7 +223,8 @@ void nic_qp_discard(struct nic_qp *qp);
 void nic_qps_init(struct nic *nic);
 void nic_qps_fini(struct nic *nic);
 
-/* --- the device ---------------------------------------------------------------------------------------------------- */
+/* --- the device
+ * ---------------------------------------------------------------------------------------------------- */
 
 struct nic {
 	uint64_t generation;
@@ -237,10 +254,12 @@ struct nic {
 	int engine_epfd;
 	bool engine_started;
 	_Atomic bool engine_stop;
-	_Atomic bool engine_ticking;     /* asleep for one tick in the POLLED state: pollers carry the work */
-	_Atomic uint32_t empty_polls;    /* polls that found nothing since the engine last looked; lost updates do no harm */
-	_Atomic uint64_t engine_until;   /* when the sleeping engine looks at timers by itself; 0: it is awake */
-	_Atomic bool traffic;            /* since the last sweep */
+	_Atomic bool engine_ticking;  /* asleep for one tick in the POLLED state: pollers carry the work */
+	_Atomic uint32_t empty_polls; /* polls that found nothing since the engine last looked; lost updates
+					 do no harm */
+	_Atomic uint64_t
+		engine_until; /* when the sleeping engine looks at timers by itself; 0: it is awake */
+	_Atomic bool traffic; /* since the last sweep */
 
 	pthread_mutex_t rx_pool_lock;
 	struct list rx_pool; /* free wire_rx buffers */

@@ -7,7 +7,8 @@
 #include "mm/generation.h"
 #include "nic/nic.h"
 
-/* --- the send queue ------------------------------------------------------------------------------------------------ */
+/* --- the send queue
+ * ------------------------------------------------------------------------------------------------ */
 
 /* The next free WQE behind those being built, or NULL: full. Under sq_lock. */
 static struct ib_wqe *sq_slot(struct nic_qp *qp)
@@ -57,7 +58,8 @@ static int fill_data(struct nic_qp *qp, struct ib_wqe *wqe, const struct ibv_sen
 	uint8_t *to = ib_wqe_inline(wqe);
 	uint32_t total;
 
-	if (wr->num_sge < 0 || (!(wr->send_flags & IBV_SEND_INLINE) && (uint32_t)wr->num_sge > qp->sq.max_sge))
+	if (wr->num_sge < 0 ||
+		(!(wr->send_flags & IBV_SEND_INLINE) && (uint32_t)wr->num_sge > qp->sq.max_sge))
 		return -EINVAL;
 	total = sge_total(wr->sg_list, wr->num_sge);
 	wqe->length = total;
@@ -158,7 +160,8 @@ int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	return err;
 }
 
-/* --- ibv_wr_* ------------------------------------------------------------------------------------------------------ */
+/* --- ibv_wr_*
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* In a forked child nothing is locked: another thread of the parent may have held it. */
 static bool inherited(const struct nic_qp *qp)
@@ -231,7 +234,8 @@ uint32_t nic_qp_max_send_sge(const struct nic_qp *qp)
 	return qp->sq.max_sge;
 }
 
-/* --- the receive queue --------------------------------------------------------------------------------------------- */
+/* --- the receive queue
+ * --------------------------------------------------------------------------------------------- */
 
 static int post_one_recv(struct nic_rq *rq, const struct ibv_recv_wr *wr)
 {

@@ -29,7 +29,9 @@ void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type)
 			nic_event_post(&qp->ctx->async, &qp->event[i]);
 }
 
-/* --- rows ---------------------------------------------------------------------------------------------------------- */
+/* --- rows
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static struct nic_qp *row_make(struct nic *nic)
 {
@@ -58,7 +60,8 @@ static struct nic_qp *row_make(struct nic *nic)
 	return qp;
 }
 
-/* Never used rows first, then the one that has been free longest, so that numbers come back as late as possible. */
+/* Never used rows first, then the one that has been free longest, so that numbers come back as late as
+ * possible. */
 static struct nic_qp *row_take(struct nic *nic)
 {
 	struct nic_qp *qp = NULL;
@@ -99,7 +102,8 @@ struct nic_qp *nic_qp_lookup(struct nic *nic, uint32_t num)
 	return atomic_load_explicit(&nic->qp[num & (NIC_QP_ROWS - 1)], memory_order_acquire);
 }
 
-/* --- making and unmaking ------------------------------------------------------------------------------------------- */
+/* --- making and unmaking
+ * ------------------------------------------------------------------------------------------- */
 
 static int rq_init(struct nic_rq *rq, uint32_t max_wr, uint32_t max_sge)
 {
@@ -117,8 +121,9 @@ static int rq_init(struct nic_rq *rq, uint32_t max_wr, uint32_t max_sge)
 
 static int check_caps(const struct ibv_qp_cap *cap)
 {
-	if (cap->max_send_wr > NIC_MAX_QP_WR || cap->max_recv_wr > NIC_MAX_QP_WR || cap->max_send_sge > NIC_MAX_SGE ||
-		cap->max_recv_sge > NIC_MAX_SGE || cap->max_inline_data > NIC_MAX_INLINE)
+	if (cap->max_send_wr > NIC_MAX_QP_WR || cap->max_recv_wr > NIC_MAX_QP_WR ||
+		cap->max_send_sge > NIC_MAX_SGE || cap->max_recv_sge > NIC_MAX_SGE ||
+		cap->max_inline_data > NIC_MAX_INLINE)
 		return -EINVAL;
 	return 0;
 }
@@ -267,13 +272,15 @@ int nic_qp_state(const struct nic_qp *qp)
 	return atomic_load(&qp->ib.state);
 }
 
-/* --- modify -------------------------------------------------------------------------------------------------------- */
+/* --- modify
+ * -------------------------------------------------------------------------------------------------------- */
 
-/* Ranges, in the order of ibv_modify_qp(3). The masks that matter were checked against the state table before. */
+/* Ranges, in the order of ibv_modify_qp(3). The masks that matter were checked against the state table
+ * before. */
 static int check_attr(const struct ibv_qp_attr *a, int mask)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-		IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+			   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 	union ibv_gid gid;
 
 	if ((mask & IBV_QP_PORT) && a->port_num != 1)
@@ -311,8 +318,8 @@ static int check_attr(const struct ibv_qp_attr *a, int mask)
 
 static void keep_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int mask)
 {
-#define KEEP(bit, field)                                                                                      \
-	if (mask & (bit))                                                                                         \
+#define KEEP(bit, field)                                                                                     \
+	if (mask & (bit))                                                                                    \
 	to->field = from->field
 	KEEP(IBV_QP_ACCESS_FLAGS, qp_access_flags);
 	KEEP(IBV_QP_PKEY_INDEX, pkey_index);
@@ -354,7 +361,8 @@ static void transport_attr(const struct ibv_qp_attr *a, struct ib_qp_attr *t)
 	};
 }
 
-/* First contact. A number whose slot is nobody's is no error here: packets to it are lost, as they are on a network. */
+/* First contact. A number whose slot is nobody's is no error here: packets to it are lost, as they are on a
+ * network. */
 static int connect_peer(struct nic_qp *qp, uint32_t dest_qpn)
 {
 	uint32_t slot = dest_qpn >> WIRE_SLOT_BITS;
@@ -418,7 +426,8 @@ static int modify_locked(struct nic_qp *qp, const struct ibv_qp_attr *attr, int 
 		ib_qp_error(&qp->ib, now);
 	} else {
 		pthread_mutex_lock(&qp->sq_lock);
-		ib_qp_modify(&qp->ib, next, &transport, attr->en_sqd_async_notify && (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY), now);
+		ib_qp_modify(&qp->ib, next, &transport,
+			attr->en_sqd_async_notify && (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY), now);
 		pthread_mutex_unlock(&qp->sq_lock);
 	}
 	if (next == IBV_QPS_RESET)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* Reliable connected queue pairs (IBTA 11.2.5; ibv_create_qp(3), ibv_modify_qp(3), ibv_post_send(3), ibv_wr_post(3)). */
+/* Reliable connected queue pairs (IBTA 11.2.5; ibv_create_qp(3), ibv_modify_qp(3), ibv_post_send(3),
+ * ibv_wr_post(3)). */
 #ifndef UNPIN_NIC_QP_H
 #define UNPIN_NIC_QP_H
 
@@ -32,16 +33,17 @@ int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask);
 int nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_cap *cap);
 
 /*
- * Posts the list. 0, or -EINVAL (state below RTS for sends, RESET for receives; opcode, flags or inline data not allowed), -ENOMEM (queue
- * full), with *bad at the first one not posted; those before it are posted. In ERR posting succeeds and the requests are flushed.
+ * Posts the list. 0, or -EINVAL (state below RTS for sends, RESET for receives; opcode, flags or inline data
+ * not allowed), -ENOMEM (queue full), with *bad at the first one not posted; those before it are posted. In
+ * ERR posting succeeds and the requests are flushed.
  */
 int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
 /*
- * The ibv_wr_* way: start locks the send queue, next gives one zeroed WQE to fill (NULL: full; the error is remembered), complete posts all
- * of them or none (returns 0 or the remembered negative errno) and unlocks; abort forgets them and unlocks. fail() remembers an
- * error for complete.
+ * The ibv_wr_* way: start locks the send queue, next gives one zeroed WQE to fill (NULL: full; the error is
+ * remembered), complete posts all of them or none (returns 0 or the remembered negative errno) and unlocks;
+ * abort forgets them and unlocks. fail() remembers an error for complete.
  */
 void nic_wr_start(struct nic_qp *qp);
 struct ib_wqe *nic_wr_next(struct nic_qp *qp);

@@ -2,11 +2,13 @@
 /*
  * Carrying out the transport's steps: where ib/, wire/, odp/ and the completion queues meet.
  *
- * One thread at a time runs a queue pair (run_lock). A thread that finds it taken leaves a kick, and the one inside looks
- * again before it goes; so a thread that is stuck in a copy never holds up another, and no kick is lost.
+ * One thread at a time runs a queue pair (run_lock). A thread that finds it taken leaves a kick, and the one
+ * inside looks again before it goes; so a thread that is stuck in a copy never holds up another, and no kick
+ * is lost.
  *
- * A lane whose step waits for a fault is parked until its waiter is told; one whose step waits for a slot of the wire is
- * blocked until credit comes. Both keep their step pending in ib/ and carry it out again from the start; the other lanes go on.
+ * A lane whose step waits for a fault is parked until its waiter is told; one whose step waits for a slot of
+ * the wire is blocked until credit comes. Both keep their step pending in ib/ and carry it out again from the
+ * start; the other lanes go on.
  */
 #include <errno.h>
 #include <sched.h>
@@ -18,7 +20,8 @@
 /* Results of a step beside 0 and the errors that ib_done() takes. */
 enum { PARKED = 1, BLOCKED, HAND_OVER };
 
-/* --- waiting ------------------------------------------------------------------------------------------------------- */
+/* --- waiting
+ * ------------------------------------------------------------------------------------------------------- */
 
 void nic_lane_fault_over(struct odp_waiter *w, int result)
 {
@@ -45,10 +48,12 @@ void nic_qp_withdraw(struct nic_qp *qp, enum ib_lane l)
 	atomic_store(&lane->blocked, false);
 }
 
-/* --- the steps ----------------------------------------------------------------------------------------------------- */
+/* --- the steps
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* Walks a scatter/gather list from mem->local.offset on, copying mem->length bytes from or to buf. */
-static int copy_local(struct nic_qp *qp, struct nic_burst *b, struct nic_lane *lane, const struct ib_mem *mem, void *buf, bool in)
+static int copy_local(struct nic_qp *qp, struct nic_burst *b, struct nic_lane *lane, const struct ib_mem *mem,
+	void *buf, bool in)
 {
 	uint32_t skip = mem->local.offset, left = mem->length;
 	uint8_t *at = buf;
@@ -63,9 +68,10 @@ static int copy_local(struct nic_qp *qp, struct nic_burst *b, struct nic_lane *l
 			continue;
 		}
 		n = sge->length - skip < left ? sge->length - skip : left;
-		err = in ? nic_mr_copy_in(qp->nic, b, qp->pd, sge->lkey, sge->addr + skip, at, n, IBV_ACCESS_LOCAL_WRITE,
-				   &lane->waiter) :
-			   nic_mr_copy_out(qp->nic, b, qp->pd, sge->lkey, sge->addr + skip, at, n, 0, &lane->waiter);
+		err = in ? nic_mr_copy_in(qp->nic, b, qp->pd, sge->lkey, sge->addr + skip, at, n,
+				   IBV_ACCESS_LOCAL_WRITE, &lane->waiter)
+			 : nic_mr_copy_out(
+				   qp->nic, b, qp->pd, sge->lkey, sge->addr + skip, at, n, 0, &lane->waiter);
 		if (err)
 			return err;
 		skip = 0;
@@ -75,7 +81,8 @@ static int copy_local(struct nic_qp *qp, struct nic_burst *b, struct nic_lane *l
 	return left ? -EFAULT : 0;
 }
 
-static int gather(struct nic_qp *qp, struct nic_burst *b, struct nic_lane *lane, const struct ib_step *s, void *to)
+static int gather(
+	struct nic_qp *qp, struct nic_burst *b, struct nic_lane *lane, const struct ib_step *s, void *to)
 {
 	switch (s->mem.kind) {
 	case IB_MEM_NONE:
@@ -86,8 +93,8 @@ static int gather(struct nic_qp *qp, struct nic_burst *b, struct nic_lane *lane,
 	case IB_MEM_LOCAL:
 		return copy_local(qp, b, lane, &s->mem, to, false);
 	case IB_MEM_REMOTE:
-		return nic_mr_copy_out(qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va, to, s->mem.length, s->access,
-			&lane->waiter);
+		return nic_mr_copy_out(qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va, to,
+			s->mem.length, s->access, &lane->waiter);
 	}
 	return -EINVAL;
 }
@@ -115,8 +122,8 @@ static int do_tx(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct 
 		atomic_store(&lane->blocked, false);
 	}
 	if (err) {
-		/* Nobody there (or no memory for slots): lost, as on any network. The transport is told when it knows that the
-		 * packet was sent; retries and their counts decide what comes of it. */
+		/* Nobody there (or no memory for slots): lost, as on any network. The transport is told when
+		 * it knows that the packet was sent; retries and their counts decide what comes of it. */
 		atomic_store(&qp->peer_lost, true);
 		return 0;
 	}
@@ -139,8 +146,8 @@ static int do_scatter(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, st
 	if (s->mem.kind == IB_MEM_LOCAL)
 		return translate(copy_local(qp, b, lane, &s->mem, (void *)(uintptr_t)from, true));
 	if (s->mem.kind == IB_MEM_REMOTE)
-		return translate(nic_mr_copy_in(qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va, from, s->mem.length,
-			s->access, &lane->waiter));
+		return translate(nic_mr_copy_in(qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va,
+			from, s->mem.length, s->access, &lane->waiter));
 	return s->mem.length ? -EFAULT : 0;
 }
 
@@ -152,7 +159,8 @@ static int do_check(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, stru
 
 static int do_atomic(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
 {
-	return translate(nic_mr_atomic(qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va, s, &qp->lane[l].waiter));
+	return translate(nic_mr_atomic(
+		qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va, s, &qp->lane[l].waiter));
 }
 
 static int do_recv(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
@@ -199,7 +207,8 @@ static int (*const carry_out[])(struct nic_qp *, struct nic_burst *, enum ib_lan
 	[IB_EVENT] = do_event,
 };
 
-/* --- packets ------------------------------------------------------------------------------------------------------- */
+/* --- packets
+ * ------------------------------------------------------------------------------------------------------- */
 
 static struct wire_rx *next_packet(struct nic_qp *qp, enum ib_lane l)
 {
@@ -215,7 +224,8 @@ static struct wire_rx *next_packet(struct nic_qp *qp, enum ib_lane l)
 	return node ? container_of(node, struct wire_rx, node) : NULL;
 }
 
-/* The lane is done with its packet. A request that ended with the queue pair may not have been answered: its sender is told. */
+/* The lane is done with its packet. A request that ended with the queue pair may not have been answered: its
+ * sender is told. */
 static void packet_over(struct nic_qp *qp, enum ib_lane l, bool answered)
 {
 	struct wire_rx *rx = qp->lane[l].current;
@@ -266,9 +276,11 @@ void nic_qp_drop_packets(struct nic_qp *qp)
 	}
 }
 
-/* --- the run ------------------------------------------------------------------------------------------------------- */
+/* --- the run
+ * ------------------------------------------------------------------------------------------------------- */
 
-/* A step that was parked or blocked may have been withdrawn by the transport meanwhile (the queue pair went to ERR). */
+/* A step that was parked or blocked may have been withdrawn by the transport meanwhile (the queue pair went
+ * to ERR). */
 static bool lane_waits(struct nic_qp *qp, enum ib_lane l)
 {
 	struct nic_lane *lane = &qp->lane[l];
@@ -348,7 +360,8 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 		did |= run_lane(qp, b, IB_RESPONDER, now);
 		did |= run_lane(qp, b, IB_REQUESTER, now);
 	} while (did && !qp->hand_over);
-	/* What the peer had sent before it died has been handled now, unless a lane waits for a fault and holds more back. */
+	/* What the peer had sent before it died has been handled now, unless a lane waits for a fault and
+	 * holds more back. */
 	if (atomic_load(&qp->peer_dead) && !qp->lane[IB_COMPLETER].parked) {
 		atomic_store(&qp->peer_dead, false);
 		ib_peer_dead(&qp->ib, now);

@@ -20,7 +20,8 @@ int nic_segment_create(struct nic *nic)
 	if (fd < 0)
 		return -errno;
 	/* Sparse: only the header and the rows in use take memory. Nobody can resize it under its readers. */
-	if (ftruncate(fd, sizeof(*seg)) || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
+	if (ftruncate(fd, sizeof(*seg)) ||
+		fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
 		err = -errno;
 		fd_close(fd);
 		return err;
@@ -68,7 +69,8 @@ void nic_segment_region_set(struct nic_mr *mr, uint32_t pd)
 	uint32_t key = atomic_load(&mr->key), high = atomic_load(&seg->regions_high);
 
 	row_begin(row);
-	atomic_store_explicit(&row->kind, mr->on_demand ? UNPIN_REGION_ODP : UNPIN_REGION_PINNED, memory_order_relaxed);
+	atomic_store_explicit(
+		&row->kind, mr->on_demand ? UNPIN_REGION_ODP : UNPIN_REGION_PINNED, memory_order_relaxed);
 	atomic_store_explicit(&row->addr, mr->addr, memory_order_relaxed);
 	atomic_store_explicit(&row->length, mr->length, memory_order_relaxed);
 	atomic_store_explicit(&row->iova, mr->iova, memory_order_relaxed);

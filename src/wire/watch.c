@@ -4,8 +4,9 @@
 #include "wire/channel.h"
 #include "wire/meet.h"
 
-#define POLLS_PER_LOOK 24 /* a poll that finds nothing takes 50 to 100 ns: a look every two microseconds or so */
-#define LOOKS          2
+#define POLLS_PER_LOOK                                                                                       \
+	24 /* a poll that finds nothing takes 50 to 100 ns: a look every two microseconds or so */
+#define LOOKS 2
 
 void watch_init(struct watch *w)
 {
@@ -82,7 +83,7 @@ static struct wire_channel *next_over(struct watch *w, bool *nudge)
 	struct wire_channel *over = NULL;
 
 	pthread_mutex_lock(&w->lock);
-	list_for_each(node, &w->channels) {
+	list_for_each (node, &w->channels) {
 		struct wire_channel *c = container_of(node, struct wire_channel, watched.node);
 		enum verdict v = look(c);
 

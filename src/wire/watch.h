@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Watching receivers that promised to poll. A commit to a receiver whose door says POLLED wakes nobody; the channel is then watched: our
- * own polls look now and then whether the receiver has taken the packet. If it has not after a few looks, its thread is
- * not polling any more (it spins on memory, computes, or has lost its CPU), and its engine is nudged. A nudge says more than a
- * wake-up: an owner that gets many of them stops promising (nic/engine.c).
+ * Watching receivers that promised to poll. A commit to a receiver whose door says POLLED wakes nobody; the
+ * channel is then watched: our own polls look now and then whether the receiver has taken the packet. If it
+ * has not after a few looks, its thread is not polling any more (it spins on memory, computes, or has lost
+ * its CPU), and its engine is nudged. A nudge says more than a wake-up: an owner that gets many of them stops
+ * promising (nic/engine.c).
  *
  * Costs a flag per commit and a load of the receiver's index per look; no clock is read.
  */
@@ -22,17 +23,17 @@ struct wire_channel;
 
 struct watch {
 	pthread_mutex_t lock;
-	struct list channels;     /* lock: each holds a reference */
-	_Atomic uint32_t n;       /* written under lock */
-	_Atomic uint32_t turns;   /* polls since the last look; lost updates do no harm */
+	struct list channels;	/* lock: each holds a reference */
+	_Atomic uint32_t n;	/* written under lock */
+	_Atomic uint32_t turns; /* polls since the last look; lost updates do no harm */
 };
 
 /* A channel's part. */
 struct watched {
-	struct list node;         /* watch lock */
-	_Atomic bool on;          /* set by commits, cleared under the watch lock */
-	uint64_t pos;             /* watch lock: the receiver's index has to pass this */
-	uint32_t looks;           /* watch lock: that found it had not */
+	struct list node;	    /* watch lock */
+	_Atomic bool on;	    /* set by commits, cleared under the watch lock */
+	uint64_t pos;		    /* watch lock: the receiver's index has to pass this */
+	uint32_t looks;		    /* watch lock: that found it had not */
 	_Atomic uint64_t committed; /* descriptors sent so far; written under the channel's lock */
 };
 

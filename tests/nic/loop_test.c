@@ -71,14 +71,14 @@ static void move_all_sizes(int more_a, int more_b)
 		assert_int_equal(0xee, b.at[off + 1 + n]);
 
 		pattern(a.at + off, n, i + 100);
-		assert_int_equal(0,
-			pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at + off, n, a.key, (uintptr_t)b.at + off + 2, b.key));
+		assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at + off, n, a.key,
+					    (uintptr_t)b.at + off + 2, b.key));
 		pair_expect(&p, 0, IBV_WC_SUCCESS);
 		assert_memory_equal(a.at + off, b.at + off + 2, n);
 
 		pattern(b.at + off, n, i + 200);
-		assert_int_equal(0,
-			pair_send(&p, 0, IBV_WR_RDMA_READ, a.at + off, n, a.key, (uintptr_t)b.at + off, b.key));
+		assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_READ, a.at + off, n, a.key,
+					    (uintptr_t)b.at + off, b.key));
 		pair_expect(&p, 0, IBV_WC_SUCCESS);
 		assert_memory_equal(b.at + off, a.at + off, n);
 	}
@@ -118,11 +118,13 @@ static void atomics_return_the_value_before(void **state)
 		memory_get(&p, &mb, PAGE, kind ? IBV_ACCESS_ON_DEMAND : 0);
 		a = (uint64_t *)ma.at;
 		b = (uint64_t *)mb.at;
-		assert_int_equal(0, pair_send(&p, 0, IBV_WR_ATOMIC_FETCH_AND_ADD, a, 8, ma.key, (uintptr_t)b, mb.key));
+		assert_int_equal(
+			0, pair_send(&p, 0, IBV_WR_ATOMIC_FETCH_AND_ADD, a, 8, ma.key, (uintptr_t)b, mb.key));
 		pair_expect(&p, 0, IBV_WC_SUCCESS);
 		assert_int_equal(0, a[0]);
 		assert_int_equal(5, b[0]);
-		assert_int_equal(0, pair_send(&p, 0, IBV_WR_ATOMIC_CMP_AND_SWP, a, 8, ma.key, (uintptr_t)b, mb.key));
+		assert_int_equal(
+			0, pair_send(&p, 0, IBV_WR_ATOMIC_CMP_AND_SWP, a, 8, ma.key, (uintptr_t)b, mb.key));
 		pair_expect(&p, 0, IBV_WC_SUCCESS);
 		assert_int_equal(5, a[0]);
 		assert_int_equal(77, b[0]);
@@ -142,12 +144,14 @@ static void a_cold_page_is_one_fault_and_a_warm_one_none(void **state)
 	pair_open(&p, NULL);
 	memory_get(&p, &a, PAGE, 0);
 	memory_get(&p, &b, 64 * PAGE, IBV_ACCESS_ON_DEMAND);
-	assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at, 100, a.key, (uintptr_t)b.at + 9 * PAGE, b.key));
+	assert_int_equal(
+		0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at, 100, a.key, (uintptr_t)b.at + 9 * PAGE, b.key));
 	pair_expect(&p, 0, IBV_WC_SUCCESS);
 	faults = atomic_load(&b.mr->counters->page_faults);
 	assert_true(faults >= 1);
 	assert_int_equal(faults, atomic_load(&b.mr->counters->page_faults_handled));
-	assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at, 100, a.key, (uintptr_t)b.at + 9 * PAGE, b.key));
+	assert_int_equal(
+		0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at, 100, a.key, (uintptr_t)b.at + 9 * PAGE, b.key));
 	pair_expect(&p, 0, IBV_WC_SUCCESS);
 	assert_int_equal(faults, atomic_load(&b.mr->counters->page_faults));
 	memory_put(&a);
@@ -218,7 +222,8 @@ static void an_error_flushes_the_rest_in_order(void **state)
 		assert_int_equal(0, pair_recv(&p, 0, a.at, 16, a.key));
 	assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at, 8, a.key, (uintptr_t)a.at, a.key + 1));
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at, 8, a.key, (uintptr_t)a.at, a.key));
+		assert_int_equal(
+			0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at, 8, a.key, (uintptr_t)a.at, a.key));
 	pair_wait(&p, 0, 7, wc);
 	for (int i = 0, sends = 0; i < 7; i++)
 		if (wc[i].status == IBV_WC_REM_ACCESS_ERR)
@@ -273,7 +278,8 @@ static void a_hole_under_an_on_demand_region_fails_only_the_request_that_meets_i
 	munmap(b.at + PAGE, PAGE);
 	assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at, 8, a.key, (uintptr_t)b.at, b.key));
 	pair_expect(&p, 0, IBV_WC_SUCCESS);
-	assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at, 8, a.key, (uintptr_t)b.at + PAGE, b.key));
+	assert_int_equal(
+		0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at, 8, a.key, (uintptr_t)b.at + PAGE, b.key));
 	pair_expect(&p, 0, IBV_WC_REM_ACCESS_ERR);
 	memory_put(&a);
 	memory_put(&b);
@@ -378,7 +384,9 @@ static void a_peer_that_is_not_there_ends_in_retries_exceeded(void **state)
 	(void)state;
 	pair_open(&p, NULL);
 	init.send_cq = init.recv_cq = p.cq[0];
-	init.cap = (struct ibv_qp_cap){ .max_send_wr = 2, .max_recv_wr = 2, .max_send_sge = 1, .max_recv_sge = 1 };
+	init.cap = (struct ibv_qp_cap){
+		.max_send_wr = 2, .max_recv_wr = 2, .max_send_sge = 1, .max_recv_sge = 1
+	};
 	init.sq_sig_all = true;
 	assert_int_equal(0, nic_qp_create(p.pd, &init, &qp));
 	/* A slot that nobody has, and a queue pair that does not exist in a slot that somebody has. */

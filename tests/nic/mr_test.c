@@ -50,7 +50,8 @@ static void arguments_out_of_range_are_refused(void **state)
 	(void)state;
 	pair_open(&p, NULL);
 	for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++)
-		assert_int_equal(row[i].err, nic_mr_create(p.pd, row[i].addr, row[i].len, row[i].addr, row[i].access, &mr));
+		assert_int_equal(row[i].err,
+			nic_mr_create(p.pd, row[i].addr, row[i].len, row[i].addr, row[i].access, &mr));
 	pair_close(&p);
 }
 
@@ -158,13 +159,13 @@ static void zero_based_regions_start_at_nought_and_an_iova_is_an_offset(void **s
 	(void)state;
 	pair_open(&p, NULL);
 	assert_int_equal(0, reg(&p, m, PAGE, PAIR_ACCESS_ALL | IBV_ACCESS_ZERO_BASED, &mr));
-	assert_int_equal(0,
-		nic_mr_copy_in(p.ctx->nic, &burst, p.pd, pair_key(mr), 100, &byte, 1, IBV_ACCESS_REMOTE_WRITE, NULL));
+	assert_int_equal(0, nic_mr_copy_in(p.ctx->nic, &burst, p.pd, pair_key(mr), 100, &byte, 1,
+				    IBV_ACCESS_REMOTE_WRITE, NULL));
 	assert_int_equal(7, m[100]);
 	nic_mr_destroy(mr);
 	assert_int_equal(0, nic_mr_create(p.pd, (uintptr_t)m, PAGE, 0x7000000, PAIR_ACCESS_ALL, &mr));
-	assert_int_equal(0,
-		nic_mr_copy_in(p.ctx->nic, &burst, p.pd, pair_key(mr), 0x7000003, &byte, 1, IBV_ACCESS_REMOTE_WRITE, NULL));
+	assert_int_equal(0, nic_mr_copy_in(p.ctx->nic, &burst, p.pd, pair_key(mr), 0x7000003, &byte, 1,
+				    IBV_ACCESS_REMOTE_WRITE, NULL));
 	assert_int_equal(7, m[3]);
 	nic_mr_destroy(mr);
 	munmap(m, PAGE);
@@ -190,15 +191,16 @@ static void reregistration_moves_rights_domain_and_range(void **state)
 		assert_int_equal(0, nic_pd_create(p.ctx, &other));
 		assert_int_equal(0, reg(&p, a, PAGE, IBV_ACCESS_REMOTE_READ | more, &mr));
 		key = pair_key(mr);
-		assert_int_equal(0, nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, 0, 0, PAIR_ACCESS_ALL | more, &still));
+		assert_int_equal(0, nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, 0, 0,
+					    PAIR_ACCESS_ALL | more, &still));
 		assert_int_equal(key, pair_key(mr));
 		assert_int_equal(0, nic_mr_check(nic, p.pd, key, (uintptr_t)a, 8, IBV_ACCESS_REMOTE_WRITE));
 		assert_int_equal(0, nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_PD, other, 0, 0, 0, &still));
 		assert_int_equal(-EBUSY, nic_pd_destroy(other));
 		key = pair_key(mr);
 		assert_int_equal(0, nic_mr_check(nic, other, key, (uintptr_t)a, 8, 0));
-		assert_int_equal(0,
-			nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)b, PAGE, 0, &still));
+		assert_int_equal(0, nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)b,
+					    PAGE, 0, &still));
 		key = pair_key(mr);
 		assert_int_equal(0, nic_mr_check(nic, other, key, (uintptr_t)b, 8, 0));
 		assert_int_equal(-EACCES, nic_mr_check(nic, other, key, (uintptr_t)a, 8, 0));
@@ -224,7 +226,8 @@ static void a_failed_reregistration_leaves_the_region_standing(void **state)
 	assert_int_equal(-EFAULT,
 		nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (uintptr_t)hole, PAGE, 0, &still));
 	assert_int_equal(1, still);
-	assert_int_equal(0, nic_mr_check(p.ctx->nic, p.pd, pair_key(mr), (uintptr_t)a, 8, IBV_ACCESS_REMOTE_WRITE));
+	assert_int_equal(
+		0, nic_mr_check(p.ctx->nic, p.pd, pair_key(mr), (uintptr_t)a, 8, IBV_ACCESS_REMOTE_WRITE));
 	assert_int_equal(-EINVAL, nic_mr_rereg(mr, 0, NULL, 0, 0, 0, &still));
 	assert_int_equal(-EINVAL, nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_PD, NULL, 0, 0, 0, &still));
 	assert_int_equal(-EINVAL, nic_mr_rereg(mr, 1 << 20, NULL, 0, 0, 0, &still));
@@ -236,7 +239,8 @@ static void a_failed_reregistration_leaves_the_region_standing(void **state)
 static void terabytes_register_on_demand_without_touching_anything(void **state)
 {
 	const size_t len = 1ull << 42;
-	uint8_t *m = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *m =
+		mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	struct nic_mr *mr;
 	struct pair p;
 
@@ -267,7 +271,8 @@ static void closing_a_context_gives_back_what_was_left(void **state)
 	munmap(m, 16 * PAGE);
 }
 
-/* The last test leaves objects behind on purpose: what closing a context frees is resources, not the application's objects. */
+/* The last test leaves objects behind on purpose: what closing a context frees is resources, not the
+ * application's objects. */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {

@@ -23,7 +23,9 @@ static int or_default(int value, int fallback)
 
 void pair_connect(struct nic_qp *qp, uint32_t dest, const struct pair_options *o)
 {
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = PAIR_ACCESS_ALL };
+	struct ibv_qp_attr a = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = PAIR_ACCESS_ALL
+	};
 
 	assert_int_equal(0,
 		nic_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
@@ -34,20 +36,19 @@ void pair_connect(struct nic_qp *qp, uint32_t dest, const struct pair_options *o
 		.max_dest_rd_atomic = (uint8_t)or_default(o->max_rd, 4),
 		.min_rnr_timer = 1,
 		.ah_attr = { .port_num = 1 } };
-	assert_int_equal(0,
-		nic_qp_modify(qp, &a,
-			IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	assert_int_equal(
+		0, nic_qp_modify(qp, &a,
+			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS,
 		.sq_psn = 0xfffff0,
 		.timeout = (uint8_t)or_default(o->timeout, 14),
 		.retry_cnt = (uint8_t)or_default(o->retry_cnt, 7),
 		.rnr_retry = (uint8_t)or_default(o->rnr_retry, 7),
 		.max_rd_atomic = (uint8_t)or_default(o->max_rd, 4) };
-	assert_int_equal(0,
-		nic_qp_modify(qp, &a,
-			IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-				IBV_QP_MAX_QP_RD_ATOMIC));
+	assert_int_equal(0, nic_qp_modify(qp, &a,
+				    IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					    IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 void pair_open(struct pair *p, const struct pair_options *options)
@@ -66,7 +67,8 @@ void pair_open(struct pair *p, const struct pair_options *options)
 	for (int i = 0; i < 2; i++) {
 		struct nic_qp_init init = { 0 };
 
-		assert_int_equal(0, nic_cq_create(p->ctx, or_default(o->cqe, 256), p->channel, &p->cq[i], &p->cq[i], &actual));
+		assert_int_equal(0, nic_cq_create(p->ctx, or_default(o->cqe, 256), p->channel, &p->cq[i],
+					    &p->cq[i], &actual));
 		init.send_cq = init.recv_cq = p->cq[i];
 		init.cap = (struct ibv_qp_cap){ .max_send_wr = (uint32_t)or_default(o->max_wr, 64),
 			.max_recv_wr = (uint32_t)or_default(o->max_wr, 64),
@@ -116,11 +118,15 @@ void pair_expect(struct pair *p, int side, enum ibv_wc_status status)
 		fail_msg("status %d, not %d", (int)wc.status, (int)status);
 }
 
-int pair_send(struct pair *p, int side, enum ibv_wr_opcode op, const void *addr, uint32_t len, uint32_t lkey, uint64_t raddr,
-	uint32_t rkey)
+int pair_send(struct pair *p, int side, enum ibv_wr_opcode op, const void *addr, uint32_t len, uint32_t lkey,
+	uint64_t raddr, uint32_t rkey)
 {
 	struct ibv_sge sge = { (uintptr_t)addr, len, lkey };
-	struct ibv_send_wr wr = { .opcode = op, .sg_list = &sge, .num_sge = len ? 1 : 0, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_send_wr wr = { .opcode = op,
+		.sg_list = &sge,
+		.num_sge = len ? 1 : 0,
+		.send_flags = IBV_SEND_SIGNALED },
+			   *bad;
 
 	wr.wr.rdma.remote_addr = raddr;
 	wr.wr.rdma.rkey = rkey;
@@ -145,7 +151,8 @@ struct nic_mr *pair_reg(struct pair *p, void *addr, size_t len, int more)
 {
 	struct nic_mr *mr = NULL;
 
-	assert_int_equal(0, nic_mr_create(p->pd, (uintptr_t)addr, len, (uintptr_t)addr, PAIR_ACCESS_ALL | more, &mr));
+	assert_int_equal(
+		0, nic_mr_create(p->pd, (uintptr_t)addr, len, (uintptr_t)addr, PAIR_ACCESS_ALL | more, &mr));
 	return mr;
 }
 

@@ -19,11 +19,11 @@ struct pair {
 };
 
 struct pair_options {
-	int max_wr;  /* default 64 */
-	int cqe;     /* default 256 */
-	int max_rd;  /* default 4 */
+	int max_wr;    /* default 64 */
+	int cqe;       /* default 256 */
+	int max_rd;    /* default 4 */
 	int rnr_retry; /* default 7; -1 stands for 0 */
-	int timeout; /* default 14 */
+	int timeout;   /* default 14 */
 	int retry_cnt; /* default 7 */
 };
 
@@ -33,17 +33,18 @@ void pair_close(struct pair *p);
 /* Moves one queue pair through INIT and RTR to RTS. */
 void pair_connect(struct nic_qp *qp, uint32_t dest, const struct pair_options *o);
 
-/* Waits (at most ten seconds, polling) for n completions on cq[side]; fails the test when they do not come. */
+/* Waits (at most ten seconds, polling) for n completions on cq[side]; fails the test when they do not come.
+ */
 void pair_wait(struct pair *p, int side, int n, struct ibv_wc *wc);
 /* One completion, which must have the status. */
 void pair_expect(struct pair *p, int side, enum ibv_wc_status status);
 
 /* Posts on qp[side]; length 0 means no scatter/gather element. Return what the post returned. */
-int pair_send(struct pair *p, int side, enum ibv_wr_opcode op, const void *addr, uint32_t len, uint32_t lkey, uint64_t raddr,
-	uint32_t rkey);
+int pair_send(struct pair *p, int side, enum ibv_wr_opcode op, const void *addr, uint32_t len, uint32_t lkey,
+	uint64_t raddr, uint32_t rkey);
 int pair_recv(struct pair *p, int side, void *addr, uint32_t len, uint32_t lkey);
 
-#define PAIR_ACCESS_ALL \
+#define PAIR_ACCESS_ALL                                                                                      \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 /* Registers with all rights and more (IBV_ACCESS_ON_DEMAND). */
 struct nic_mr *pair_reg(struct pair *p, void *addr, size_t len, int more);

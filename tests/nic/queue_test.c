@@ -29,20 +29,25 @@ static struct nic_qp *lone_qp(struct pair *p)
 	struct nic_qp_init init = { .send_cq = p->cq[0], .recv_cq = p->cq[1] };
 	struct nic_qp *qp;
 
-	init.cap = (struct ibv_qp_cap){ .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 2, .max_recv_sge = 2 };
+	init.cap = (struct ibv_qp_cap){
+		.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 2, .max_recv_sge = 2
+	};
 	assert_int_equal(0, nic_qp_create(p->pd, &init, &qp));
 	return qp;
 }
 
 #define INIT_MASK (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
-#define RTR_MASK                                                                                              \
-	(IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |   \
-		IBV_QP_MIN_RNR_TIMER)
-#define RTS_MASK                                                                                              \
-	(IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC)
+#define RTR_MASK                                                                                             \
+	(IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |                      \
+		IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define RTS_MASK                                                                                             \
+	(IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |               \
+		IBV_QP_MAX_QP_RD_ATOMIC)
 
 static const struct ibv_qp_attr init_ok = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
-static const struct ibv_qp_attr rtr_ok = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .dest_qp_num = 0xffe555,
+static const struct ibv_qp_attr rtr_ok = { .qp_state = IBV_QPS_RTR,
+	.path_mtu = IBV_MTU_4096,
+	.dest_qp_num = 0xffe555,
 	.ah_attr = { .port_num = 1 } };
 static const struct ibv_qp_attr rts_ok = { .qp_state = IBV_QPS_RTS };
 
@@ -88,7 +93,9 @@ static void values_out_of_range_change_nothing(void **state)
 	(void)state;
 	pair_open(&p, NULL);
 	qp = lone_qp(&p);
-	assert_int_equal(-EINVAL, nic_qp_modify(qp, &(struct ibv_qp_attr){ .qp_state = IBV_QPS_INIT, .port_num = 2 }, INIT_MASK));
+	assert_int_equal(
+		-EINVAL, nic_qp_modify(qp, &(struct ibv_qp_attr){ .qp_state = IBV_QPS_INIT, .port_num = 2 },
+				 INIT_MASK));
 	assert_int_equal(0, nic_qp_modify(qp, &init_ok, INIT_MASK));
 	assert_int_equal(0, nic_qp_modify(qp, &rtr_ok, RTR_MASK));
 	for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
@@ -172,7 +179,9 @@ static void a_request_that_is_not_offered_is_refused_where_it_stands(void **stat
 	assert_int_equal(IBV_WC_SUCCESS, wc.status);
 	/* More inline data, more elements than the queue was made for; data in a request that reads. */
 	sge[0] = (struct ibv_sge){ (uintptr_t)big, 65, 0 };
-	wr[0] = (struct ibv_send_wr){ .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE, .sg_list = sge, .num_sge = 1 };
+	wr[0] = (struct ibv_send_wr){
+		.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE, .sg_list = sge, .num_sge = 1
+	};
 	assert_int_equal(-EINVAL, nic_qp_post_send(p.qp[0], wr, &bad));
 	wr[0] = (struct ibv_send_wr){ .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_INLINE };
 	assert_int_equal(-EINVAL, nic_qp_post_send(p.qp[0], wr, &bad));
@@ -225,7 +234,8 @@ static void solicited_only_wakes_for_solicited_ones_and_errors(void **state)
 	/* A flush is an error: it wakes. */
 	assert_int_equal(0, nic_cq_req_notify(p.cq[1], true));
 	assert_int_equal(0, pair_recv(&p, 1, NULL, 0, 0));
-	assert_int_equal(0, nic_qp_modify(p.qp[1], &(struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR }, IBV_QP_STATE));
+	assert_int_equal(
+		0, nic_qp_modify(p.qp[1], &(struct ibv_qp_attr){ .qp_state = IBV_QPS_ERR }, IBV_QP_STATE));
 	assert_int_equal(0, nic_channel_get_event(p.channel, &cookie));
 	nic_cq_ack_events(p.cq[1], 1);
 	pair_close(&p);

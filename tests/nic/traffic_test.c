@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Threads at once on one device: each moves data between the two ends of a queue pair of its own, in memory of its own, checks every
- * byte, and takes pages away while requests are on their way; all share two completion queues, the engine and the page table.
- * Argument: seed.
+ * Threads at once on one device: each moves data between the two ends of a queue pair of its own, in memory
+ * of its own, checks every byte, and takes pages away while requests are on their way; all share two
+ * completion queues, the engine and the page table. Argument: seed.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,25 +18,25 @@
 #include "nic/nic.h"
 
 #define THREADS 4
-#define ROUNDS  300
-#define PAGE    4096u
-#define BUFFER  (48 * PAGE)
-#define BATCH   4
+#define ROUNDS	300
+#define PAGE	4096u
+#define BUFFER	(48 * PAGE)
+#define BATCH	4
 
 static struct nic_context *ctx;
 static struct nic_pd *pd;
 static struct nic_cq *cq;
-static _Atomic int done[THREADS];     /* successful completions of each thread's requests */
+static _Atomic int done[THREADS]; /* successful completions of each thread's requests */
 static _Atomic int failures;
 static _Atomic bool stop;
 
-#define CHECK(cond)                                                                                           \
-	do {                                                                                                      \
-		if (!(cond)) {                                                                                        \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                                        \
-			atomic_fetch_add(&failures, 1);                                                                   \
-			exit(1);                                                                                          \
-		}                                                                                                     \
+#define CHECK(cond)                                                                                          \
+	do {                                                                                                 \
+		if (!(cond)) {                                                                               \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                           \
+			atomic_fetch_add(&failures, 1);                                                      \
+			exit(1);                                                                             \
+		}                                                                                            \
 	} while (0)
 
 static uint64_t rnd(uint64_t *s)
@@ -58,8 +58,8 @@ static void *poller(void *arg)
 		CHECK(n >= 0);
 		for (int i = 0; i < n; i++) {
 			if (wc[i].status)
-				fprintf(stderr, "thread %u: status %d opcode %d\n", (unsigned)wc[i].wr_id, (int)wc[i].status,
-					(int)wc[i].opcode);
+				fprintf(stderr, "thread %u: status %d opcode %d\n", (unsigned)wc[i].wr_id,
+					(int)wc[i].status, (int)wc[i].opcode);
 			CHECK(wc[i].status == IBV_WC_SUCCESS);
 			atomic_fetch_add(&done[wc[i].wr_id], 1);
 		}
@@ -74,25 +74,36 @@ static struct nic_qp *make_qp(void)
 	struct nic_qp_init init = { .send_cq = cq, .recv_cq = cq, .sq_sig_all = true };
 	struct nic_qp *qp;
 
-	init.cap = (struct ibv_qp_cap){ .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 2, .max_recv_sge = 2 };
+	init.cap = (struct ibv_qp_cap){
+		.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 2, .max_recv_sge = 2
+	};
 	CHECK(!nic_qp_create(pd, &init, &qp));
 	return qp;
 }
 
 static void connect_qp(struct nic_qp *qp, uint32_t dest)
 {
-	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = 15, .path_mtu = IBV_MTU_1024,
-		.dest_qp_num = dest, .max_dest_rd_atomic = 4, .min_rnr_timer = 1, .max_rd_atomic = 4, .timeout = 14, .retry_cnt = 7,
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = 15,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = dest,
+		.max_dest_rd_atomic = 4,
+		.min_rnr_timer = 1,
+		.max_rd_atomic = 4,
+		.timeout = 14,
+		.retry_cnt = 7,
 		.rnr_retry = 7 };
 
 	CHECK(!nic_qp_modify(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	a.qp_state = IBV_QPS_RTR;
 	CHECK(!nic_qp_modify(qp, &a,
-		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-			IBV_QP_MIN_RNR_TIMER));
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 	a.qp_state = IBV_QPS_RTS;
 	CHECK(!nic_qp_modify(qp, &a,
-		IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
+		IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 struct worker {
@@ -132,7 +143,8 @@ static void disturb(struct worker *w, uint8_t *at, uint64_t how)
 		CHECK(!madvise(at, pages * PAGE, MADV_DONTNEED));
 		break;
 	case 1:
-		CHECK(mmap(at, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
+		CHECK(mmap(at, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+			      -1, 0) == at);
 		break;
 	case 2:
 		CHECK(!mprotect(at, pages * PAGE, PROT_READ));
@@ -146,7 +158,8 @@ static void disturb(struct worker *w, uint8_t *at, uint64_t how)
 
 static int post(struct worker *w, enum ibv_wr_opcode op, uint32_t off, uint32_t len)
 {
-	struct ibv_sge sge = { (uintptr_t)w->src + off, len, key(w->src_mr) }, to = { (uintptr_t)w->dst + off, len, key(w->dst_mr) };
+	struct ibv_sge sge = { (uintptr_t)w->src + off, len, key(w->src_mr) },
+		       to = { (uintptr_t)w->dst + off, len, key(w->dst_mr) };
 	struct ibv_send_wr wr = { .wr_id = w->id, .opcode = op, .sg_list = &sge, .num_sge = 1 }, *bad;
 	struct ibv_recv_wr rr = { .wr_id = w->id, .sg_list = &to, .num_sge = 1 }, *rbad;
 
@@ -169,13 +182,15 @@ static void *work(void *arg)
 		uint32_t off[BATCH], len[BATCH];
 		enum ibv_wr_opcode op[BATCH];
 
-		/* Content goes in on one side; the other side's pages come and go while the requests run towards them. */
+		/* Content goes in on one side; the other side's pages come and go while the requests run
+		 * towards them. */
 		for (int i = 0; i < BATCH; i++) {
 			off[i] = (uint32_t)i * part + (uint32_t)(rnd(&w->seed) % 3000);
 			len[i] = 1 + (uint32_t)(rnd(&w->seed) % (part - 3001));
 			op[i] = ops[rnd(&w->seed) % 3];
 			for (uint32_t b = 0; b < len[i]; b += 61)
-				(op[i] == IBV_WR_RDMA_READ ? w->dst : w->src)[off[i] + b] = (uint8_t)(b + (uint32_t)round + w->id);
+				(op[i] == IBV_WR_RDMA_READ ? w->dst : w->src)[off[i] + b] =
+					(uint8_t)(b + (uint32_t)round + w->id);
 		}
 		for (int i = 0; i < BATCH; i++)
 			expected += post(w, op[i], off[i], len[i]);
@@ -194,7 +209,8 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* Takes pages of every worker's destination away for no reason, without changing what is in them: rights come and go. */
+/* Takes pages of every worker's destination away for no reason, without changing what is in them: rights come
+ * and go. */
 static void *nuisance(void *arg)
 {
 	struct worker *w = arg;
