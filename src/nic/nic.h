@@ -107,6 +107,7 @@ struct nic_cq {
 	_Atomic int users; /* queue pairs, counted once per side */
 	_Atomic unsigned
 		polls; /* completions handed out since the last drive of progress; lost updates do no harm */
+	_Atomic uint32_t empty_run; /* polls in a row that found nothing; lost updates do no harm */
 	struct nic_event comp_event;
 	struct nic_event_source comp_source;
 	struct nic_event async_event;
