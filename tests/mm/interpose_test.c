@@ -189,6 +189,8 @@ static void the_other_madvises_do_too(void **state)
 	int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	ssize_t raw, ours;
 
+	/* As in a process with a device: only then is there always a way to read the ranges. */
+	assert_int_equal(sigchain_install(), 0);
 	*p = 1;
 	errno = 4;
 	assert_int_equal(posix_madvise(p, PAGE, POSIX_MADV_DONTNEED), 0);
@@ -206,7 +208,6 @@ static void the_other_madvises_do_too(void **state)
 	assert_told(0, MM_DISCARD, p, PAGE);
 	assert_told(1, MM_DISCARD, p + 2 * PAGE, 2 * PAGE);
 	/* A bad pointer is the kernel's to refuse. */
-	assert_int_equal(sigchain_install(), 0);
 	assert_int_equal(process_madvise(self, (void *)16, 2, 21, 0), -1);
 	assert_int_equal(errno, EFAULT);
 	assert_int_equal(times, 2);
