@@ -288,7 +288,6 @@ static int park(struct access *a, struct fault *f, uintptr_t page, bool raiser)
 	w->addr = page;
 	w->high = a->high;
 	w->forced = a->lost;
-	w->write = a->write;
 	w->raised_ns = raiser ? f->raised_ns : clock_ns();
 	w->resolved_ns = 0;
 	w->result = 0;

@@ -102,6 +102,7 @@ void fault_join(struct fault *f, struct odp_region *r, struct odp_waiter *w, boo
 	w->space = r->space;
 	w->fault = f;
 	w->major = f->major;
+	w->raiser = raiser;
 	if (raiser)
 		list_add_head(&f->waiters, &w->node);
 	else
@@ -142,8 +143,11 @@ void fault_finish(
 		w->major = f->major;
 		if (same && forced)
 			w->forced = ODP_FORCED;
-		/* A reader is not refused because a writer was. */
-		move_to_told(w, same && (w->write || !f->write) ? err : 0, told);
+		/*
+		 * Only who raised it is refused. Who joined may have come after the populate found its
+		 * obstacle, and the obstacle may be gone since; he looks for himself.
+		 */
+		move_to_told(w, same && w->raiser ? err : 0, told);
 	}
 	list_del(&f->hash);
 	list_del(&f->of_region);

@@ -124,7 +124,7 @@ struct odp_waiter {
 	uint64_t raised_ns, resolved_ns; /* 0: none */
 	uint32_t forced; /* rounds lost against invalidations; from ODP_FORCED on it is let through */
 	int result;
-	bool write, major;
+	bool raiser, major;
 };
 
 /*
