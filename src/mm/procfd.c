@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "mm/generation.h"
 
 /* Where our descriptors go: above what select() can hold and what programs that close "all" of them usually
@@ -50,7 +51,7 @@ void procfd_close(int fd)
 {
 	int saved = errno;
 
-	syscall(SYS_close, fd);
+	fd_close(fd);
 	errno = saved;
 }
 

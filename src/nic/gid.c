@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 
 /* --- the host's identity -------------------------------------------------------------------------- */
 
@@ -33,7 +34,7 @@ static size_t read_identity(const char *path, char *buf, size_t size)
 	if (fd < 0)
 		return 0;
 	n = syscall(SYS_read, (int)fd, buf, size);
-	syscall(SYS_close, (int)fd);
+	fd_close((int)fd);
 	return n > 0 ? (size_t)n : 0;
 }
 

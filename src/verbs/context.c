@@ -76,12 +76,6 @@ static int open_cmd_fd(void)
 	return fd_move_high(epoll_create1(EPOLL_CLOEXEC));
 }
 
-/* libc's close() is a cancellation point, and verbs have none. */
-static void close_cmd_fd(struct ibv_context *context)
-{
-	syscall(SYS_close, context->cmd_fd);
-}
-
 struct ibv_context *context_open(void)
 {
 	struct context *ctx = calloc(1, sizeof(*ctx));
@@ -113,7 +107,7 @@ struct ibv_context *context_open(void)
 	return ibv;
 
 err_fd:
-	close_cmd_fd(ibv);
+	fd_close(ibv->cmd_fd);
 err_free:
 	free(ctx->private_room);
 	free(ctx);
@@ -126,7 +120,7 @@ int context_close(struct ibv_context *context)
 	struct context *ctx = to_context(context);
 
 	nic_context_close(ctx->nic);
-	close_cmd_fd(context);
+	fd_close(context->cmd_fd);
 	pthread_mutex_destroy(&context->mutex);
 	free(ctx->private_room);
 	free(ctx);

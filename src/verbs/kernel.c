@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "verbs/newer.h"
 #include "verbs/real.h"
 
@@ -133,7 +134,7 @@ UNPIN_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *bu
 	if (fd < 0)
 		return -1;
 	len = syscall(SYS_read, (int)fd, buf, size);
-	syscall(SYS_close, (int)fd);
+	fd_close((int)fd);
 	if (len <= 0)
 		return (int)len;
 	if (buf[len - 1] == '\n')
