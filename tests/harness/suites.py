@@ -43,7 +43,7 @@ def source(runner):
     def unchanged_clang(runner, test):
         if not shutil.which('clang'):
             return Result.skip('clang is not installed')
-        return build('source', runner.build + '-clang', runner.build_jobs, ['-Dtests=true', '-Dwerror=true'],
+        return build('source', runner.build + '-clang', runner.build_jobs, ['-Dtests=true', '-Dwerror=true', '-Dbuildtype=debug'],
                      {'CC': 'clang'}).function(runner, test)
 
     return [Test('source', 'every file has its licence line', spdx, 10),
