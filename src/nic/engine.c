@@ -35,6 +35,10 @@
 #define BURST		32	      /* packets taken from the wire per round */
 #define RUNS		64	      /* queue pairs run per round */
 #define TICK_NS		NSEC_PER_MSEC /* backstop while POLLED */
+#define SPIN_NS		(6 * NSEC_PER_USEC) /* wait for more before falling asleep, if that pays: */
+#define SPIN_GAIN	2		    /* a success makes up for this many failures */
+#define SPIN_BEST	8
+#define SPIN_TRY	16		    /* when it does not pay: one in so many is tried */
 #define SWEEP_NS	(250 * NSEC_PER_MSEC)
 #define WINDOW_NS	(200 * NSEC_PER_USEC) /* polls are counted over at least this long */
 #define POLLER_AT	64 /* empty polls in a window that make a poller: a busy one does thousands */
@@ -476,10 +480,39 @@ static bool somebody_polls(struct nic *nic, struct poll_window *win, uint64_t no
 	return win->polled;
 }
 
+struct idle_spin {
+	unsigned score;	 /* how well it has paid lately; 0: not at all */
+	unsigned passed; /* sleeps without it since then */
+};
+
+/*
+ * A stream's next packet comes within a microsecond or two: worth waiting for, since falling asleep and being
+ * woken costs tens. But where packets come one at a time, each wait takes the processor from whoever they are
+ * for. So it is done as long as it pays, and tried again now and then.
+ */
+static bool spin_for_more(struct nic *nic, struct nic_burst *burst, struct idle_spin *spin)
+{
+	uint64_t end;
+
+	if (!spin->score && ++spin->passed % SPIN_TRY)
+		return false;
+	end = clock_ns() + SPIN_NS;
+	do {
+		if (nic_progress(nic, burst)) {
+			spin->score =
+				spin->score + SPIN_GAIN < SPIN_BEST ? spin->score + SPIN_GAIN : SPIN_BEST;
+			return true;
+		}
+	} while (clock_ns() < end);
+	spin->score -= spin->score ? 1 : 0;
+	return false;
+}
+
 void nic_engine_loop(struct nic *nic)
 {
 	struct nic_burst burst = { .engine = true };
 	struct poll_window win = { 0 };
+	struct idle_spin spin = { 0 };
 	uint64_t sweep_at = UINT64_MAX, now;
 	bool did;
 
@@ -495,7 +528,7 @@ void nic_engine_loop(struct nic *nic)
 			now = clock_ns();
 		}
 		crew_busy(nic, now);
-		did = nic_progress(nic, &burst);
+		did = nic_progress(nic, &burst) || spin_for_more(nic, &burst, &spin);
 		if (!crew_done(nic, now))
 			return;
 		if (!did)

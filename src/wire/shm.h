@@ -41,7 +41,7 @@
 
 #define WIRE_SLOT_BITS 12
 #define WIRE_SEGMENT   16384u /* payload bytes of one packet at most */
-#define WIRE_SLOTS     128u   /* payload slots of one channel */
+#define WIRE_SLOTS     192u   /* payload slots of one channel */
 #define WIRE_RING      512u   /* descriptors of one channel */
 #define WIRE_INLINE    64u    /* payload bytes that need no slot */
 #define WIRE_HDR       48u    /* header bytes of one packet at most */

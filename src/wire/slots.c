@@ -25,7 +25,7 @@ bool slots_allowed(const struct slots *s, uint32_t held, bool response)
 	left = left > kept ? left - kept : 0;
 	if (held < SLOTS_LEAST)
 		return left > 0;
-	return left > aside && 2 * held < left - aside;
+	return left > aside && held < left - aside;
 }
 
 uint32_t slots_take(struct slots *s, struct wire_flow *f)

@@ -6,9 +6,9 @@
  * A slot is free, reserved (being filled), or in flight (committed; only then a release by the receiver counts, so that a hostile one
  * gains nothing). Free slots are used last in, first out: the one that was just released is the one still in a cache.
  *
- * Quota. Every flow may hold two slots as long as one is free. More than two it may hold only while twice what it holds is less
+ * Quota. Every flow may hold two slots as long as one is free. More than two it may hold only while what it holds is less
  * than the free slots that are not set aside, and set aside are enough for SLOTS_FLOWS flows to hold two each. So up to
- * SLOTS_FLOWS - 1 flows whose packets are never released leave two slots to the next one; a flow alone gets a third of the rest.
+ * SLOTS_FLOWS - 1 flows whose packets are never released leave two slots to the next one; a flow alone gets half of the rest.
  * The account of a flow that has ended stays until its slots have come back.
  *
  * The last SLOTS_RESPONSES free slots are for responses alone: requests wait at a receiver until it has answered those before, and it

@@ -142,7 +142,7 @@ static void impossible_descriptors_are_refused(void **state)
 		{ 0, TO << 12 | 12ull << 32 | 0xffull << 40 | 65ull << 48, "inline payload too long" },
 		{ 0, TO << 12 | 12ull << 32 | 0xffull << 40 | 0xffffull << 48, "inline payload much too long" },
 		{ 0, TO << 12 | 12ull << 32 | 3ull << 40 | 16385ull << 48, "payload longer than a slot" },
-		{ 0, TO << 12 | 12ull << 32 | 128ull << 40, "no such slot" },
+		{ 0, TO << 12 | 12ull << 32 | (uint64_t)WIRE_SLOTS << 40, "no such slot" },
 		{ 0, TO << 12 | 12ull << 32 | 254ull << 40, "no such slot, again" },
 	};
 	struct ring_packet out;
