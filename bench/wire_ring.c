@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The shared-memory wire against the least that two processes need: a bare ring with one copy in and one copy out. Both in one
- * run, interleaved, medians:
+ * The shared-memory wire against the least that two processes need: a bare ring with one copy in and one copy
+ * out. Both in one run, interleaved, medians:
  *
  *   wire_ring [ROUNDS]
  *
- * Round trip of 8 bytes, both sides spinning; bandwidth of 64 KiB messages. The bare ring has slots of the wire's segment size
- * and as much memory as the wire's channel. Exit status 0.
+ * Round trip of 8 bytes, both sides spinning; bandwidth of 64 KiB messages. The bare ring has slots of the
+ * wire's segment size and as much memory as the wire's channel. Exit status 0.
  */
 #include <errno.h>
 #include <sched.h>
@@ -24,9 +24,9 @@
 #include "wire/shm.h"
 
 #define PING_PONGS 200000u
-#define MESSAGE    65536u
+#define MESSAGE	   65536u
 #define MESSAGES   8000u
-#define PIECES     (MESSAGE / WIRE_SEGMENT)
+#define PIECES	   (MESSAGE / WIRE_SEGMENT)
 #define MAX_ROUNDS 101
 
 /* --- a bare ring, one direction --- */
@@ -244,8 +244,8 @@ static void report(const char *what, const char *unit, double *bare, double *our
 {
 	double b = median(bare, n), o = median(ours, n);
 
-	printf("%-24s bare %9.2f  wire %9.2f %-5s (%.2f to %.2f)  ratio %.2f\n", what, b, o, unit, ours[0], ours[n - 1],
-		o / b);
+	printf("%-24s bare %9.2f  wire %9.2f %-5s (%.2f to %.2f)  ratio %.2f\n", what, b, o, unit, ours[0],
+		ours[n - 1], o / b);
 }
 
 int main(int argc, char **argv)

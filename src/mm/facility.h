@@ -20,13 +20,13 @@
 #include <stdbool.h>
 
 enum mm_facility {
-	MM_POPULATE,      /* Linux 5.14; else pages are touched through the survivable copy */
+	MM_POPULATE,	  /* Linux 5.14; else pages are touched through the survivable copy */
 	MM_PAGEMAP_SCAN,  /* 6.7; else /proc/self/pagemap */
-	MM_PAGEMAP,       /* else mincore, and nobody knows what is swapped out */
+	MM_PAGEMAP,	  /* else mincore, and nobody knows what is swapped out */
 	MM_PROCMAP_QUERY, /* 6.11; else /proc/self/maps is read */
-	MM_IO_URING,      /* 5.13; else mlock */
-	MM_PROCESS_VM,    /* else threads with SIGSEGV blocked hand over */
-	MM_SCHED_SLICE,   /* 6.12: sched_setattr's sched_runtime */
+	MM_IO_URING,	  /* 5.13; else mlock */
+	MM_PROCESS_VM,	  /* else threads with SIGSEGV blocked hand over */
+	MM_SCHED_SLICE,	  /* 6.12: sched_setattr's sched_runtime */
 	MM_FACILITIES
 };
 

@@ -132,7 +132,8 @@ static int fill(uintptr_t start, uintptr_t end)
 	return 0;
 }
 
-/* The kernel's mlock answers ENOMEM over the limit, over a hole, and over pages that cannot be had (past the end of a file). */
+/* The kernel's mlock answers ENOMEM over the limit, over a hole, and over pages that cannot be had (past the
+ * end of a file). */
 static int lock_pages(uintptr_t start, uintptr_t end)
 {
 	int err;

@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Locks, and makes present. 0; -ENOMEM over RLIMIT_MEMLOCK or no memory; -EFAULT hole, or past the end of a file. Nothing is locked on
- * error. */
+/* Locks, and makes present. 0; -ENOMEM over RLIMIT_MEMLOCK or no memory; -EFAULT hole, or past the end of a
+ * file. Nothing is locked on error. */
 int memlock_add(uintptr_t addr, size_t len);
 /* Lets go of a range that was added, or a part of one. */
 void memlock_remove(uintptr_t addr, size_t len);

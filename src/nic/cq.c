@@ -12,7 +12,8 @@
 
 /* A poller that always finds something still has to drive progress now and then. */
 #define POLLS_BETWEEN_PROGRESS 64
-/* Empty polls in a row before the processor is offered to others, and between such offers: a poll takes some 50 ns. */
+/* Empty polls in a row before the processor is offered to others, and between such offers: a poll takes some
+ * 50 ns. */
 #define YIELD_AFTER 512
 #define YIELD_EVERY 256
 
@@ -258,9 +259,10 @@ static int take(struct nic_cq *cq, int n, struct ibv_wc *wc)
 }
 
 /*
- * A program that spins on an empty queue may be what keeps its peer from running: two that poll each other on one processor would
- * each use up a whole time slice (milliseconds) before the other answers. After a while of nothing the processor is offered
- * to whoever else wants it; alone on it, that costs a fraction of a microsecond in every few.
+ * A program that spins on an empty queue may be what keeps its peer from running: two that poll each other on
+ * one processor would each use up a whole time slice (milliseconds) before the other answers. After a while
+ * of nothing the processor is offered to whoever else wants it; alone on it, that costs a fraction of a
+ * microsecond in every few.
  */
 static void give_way(struct nic_cq *cq)
 {

@@ -32,13 +32,13 @@
 #include "mm/facility.h"
 #include "nic/nic.h"
 
-#define BURST		32	      /* packets taken from the wire per round */
-#define RUNS		64	      /* queue pairs run per round */
-#define TICK_NS		NSEC_PER_MSEC /* backstop while POLLED */
+#define BURST		32		    /* packets taken from the wire per round */
+#define RUNS		64		    /* queue pairs run per round */
+#define TICK_NS		NSEC_PER_MSEC	    /* backstop while POLLED */
 #define SPIN_NS		(6 * NSEC_PER_USEC) /* wait for more before falling asleep, if that pays: */
 #define SPIN_GAIN	2		    /* a success makes up for this many failures */
 #define SPIN_BEST	8
-#define SPIN_TRY	16		    /* when it does not pay: one in so many is tried */
+#define SPIN_TRY	16 /* when it does not pay: one in so many is tried */
 #define SWEEP_NS	(250 * NSEC_PER_MSEC)
 #define WINDOW_NS	(200 * NSEC_PER_USEC) /* polls are counted over at least this long */
 #define POLLER_AT	64 /* empty polls in a window that make a poller: a busy one does thousands */

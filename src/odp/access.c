@@ -570,7 +570,7 @@ static inline bool warm(
 	uintptr_t page;
 
 	if (unlikely(w->raised_ns || (write && !r->writable) ||
-		    atomic_load_explicit(&r->closing, memory_order_acquire)))
+		     atomic_load_explicit(&r->closing, memory_order_acquire)))
 		return false;
 	return likely(plainly_valid(r->space, va, n, write)) ||
 	       look(r->space, va, n, write, &page) == LOOK_VALID;

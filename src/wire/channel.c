@@ -10,7 +10,7 @@
 #include "wire/peer.h"
 #include "wire/sealed.h"
 
-#define GROW_MOST  8u               /* slots allocated at a time */
+#define GROW_MOST  8u		 /* slots allocated at a time */
 #define GROW_PAUSE NSEC_PER_MSEC /* between attempts when memory is short */
 
 static void write_head(struct layout_head *h)
@@ -159,7 +159,8 @@ static int grow_slots(struct wire_channel *c)
 
 static int grow_ring(struct wire_channel *c)
 {
-	if (sealed_populate(c->memory, LAYOUT_FIRST_BYTES, LAYOUT_SLOT_OFFSET - LAYOUT_FIRST_BYTES, c->memfd) < 0)
+	if (sealed_populate(
+		    c->memory, LAYOUT_FIRST_BYTES, LAYOUT_SLOT_OFFSET - LAYOUT_FIRST_BYTES, c->memfd) < 0)
 		return -ENOMEM;
 	c->ring_allocated = WIRE_RING;
 	return 0;
@@ -212,7 +213,8 @@ static void set_hungry(struct wire_channel *c, bool hungry)
 		atomic_fetch_sub(&w->nhungry, 1);
 	}
 	pthread_mutex_unlock(&w->hungry_lock);
-	/* Sequentially consistent: the receiver gives credit and reads this, we write this and look for credit. */
+	/* Sequentially consistent: the receiver gives credit and reads this, we write this and look for
+	 * credit. */
 	atomic_store(&c->head->want, hungry);
 }
 
@@ -308,11 +310,14 @@ int wire_reserve(struct wire_flow *f, uint32_t paylen, struct wire_tx *tx)
 	return err;
 }
 
-void wire_commit(struct wire_flow *f, struct wire_tx *tx, uint32_t src_qpn, uint32_t dest_qpn, const void *hdr,
-	uint32_t hdrlen)
+void wire_commit(struct wire_flow *f, struct wire_tx *tx, uint32_t src_qpn, uint32_t dest_qpn,
+	const void *hdr, uint32_t hdrlen)
 {
 	struct wire_channel *c = f->channel;
-	struct ring_packet p = { .src_qpn = src_qpn, .dest_qpn = dest_qpn, .hdrlen = hdrlen, .paylen = tx->paylen,
+	struct ring_packet p = { .src_qpn = src_qpn,
+		.dest_qpn = dest_qpn,
+		.hdrlen = hdrlen,
+		.paylen = tx->paylen,
 		.slot = tx->slot };
 	bool due, open;
 
@@ -358,7 +363,7 @@ static bool may_try(const struct wire_channel *c, const struct wire_flow *f)
 
 static struct wire_flow *next_to_try(struct wire_channel *c, bool all)
 {
-	list_for_each(node, &c->waiting) {
+	list_for_each (node, &c->waiting) {
 		struct wire_flow *f = container_of(node, struct wire_flow, waiting);
 
 		if (all || may_try(c, f))
@@ -395,7 +400,7 @@ bool channel_deliver(struct wire_channel *c, bool all)
 	c->deliverer = pthread_self();
 	collect(c);
 	/* Those who wait now; one that comes back at once waits for the next call. */
-	list_for_each(node, &c->waiting)
+	list_for_each (node, &c->waiting)
 		turns++;
 	while (turns-- && (f = next_to_try(c, all))) {
 		any = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The sending side of a channel: its memory, and what flows do with it (wire_flow_*, wire_reserve, wire_commit and
- * wire_cancel of shm.h are in channel.c). How it meets its receiver is peer.c's business.
+ * The sending side of a channel: its memory, and what flows do with it (wire_flow_*, wire_reserve,
+ * wire_commit and wire_cancel of shm.h are in channel.c). How it meets its receiver is peer.c's business.
  */
 #ifndef UNPIN_WIRE_CHANNEL_H
 #define UNPIN_WIRE_CHANNEL_H
@@ -13,27 +13,27 @@
 #include "wire/state.h"
 
 enum channel_state {
-	CHANNEL_ABSENT,  /* nobody has the slot's name: packets are lost */
+	CHANNEL_ABSENT,	 /* nobody has the slot's name: packets are lost */
 	CHANNEL_CALLING, /* somebody has, but his backlog is full: packets are kept in the ring */
-	CHANNEL_HELLO,   /* connected, the answer has not come: packets are in the ring, its door is unknown */
+	CHANNEL_HELLO, /* connected, the answer has not come: packets are in the ring, its door is unknown */
 	CHANNEL_OPEN,
-	CHANNEL_DEAD,    /* the receiver is gone; another channel is needed to reach the slot again */
+	CHANNEL_DEAD, /* the receiver is gone; another channel is needed to reach the slot again */
 };
 
 struct wire_channel {
 	struct wire *w;
-	uint32_t slot; /* the receiver's */
+	uint32_t slot;	       /* the receiver's */
 	_Atomic uint32_t refs; /* the peer table's, the users', and that of who is giving out credit */
-	uint32_t users;        /* wire lock: connects less disconnects */
-	uint64_t retry_at;     /* wire lock: when to look for an absent receiver again (CLOCK_MONOTONIC, ns) */
-	struct list dropping;  /* wire lock */
-	int memfd;             /* wire lock: until hello is sent, */
-	bool keep_memfd;       /* or for good where memory is allocated through it (constant) */
-	int sock;              /* written once, before the state is HELLO; open as long as the channel */
-	void *memory;          /* constant, like head */
+	uint32_t users;	       /* wire lock: connects less disconnects */
+	uint64_t retry_at;    /* wire lock: when to look for an absent receiver again (CLOCK_MONOTONIC, ns) */
+	struct list dropping; /* wire lock */
+	int memfd;	      /* wire lock: until hello is sent, */
+	bool keep_memfd;      /* or for good where memory is allocated through it (constant) */
+	int sock;	      /* written once, before the state is HELLO; open as long as the channel */
+	void *memory;	      /* constant, like head */
 	struct layout_head *head;
-	_Atomic bool broken;   /* the receiver wrote what it must not */
-	struct list hungry;    /* hungry_lock */
+	_Atomic bool broken; /* the receiver wrote what it must not */
+	struct list hungry;  /* hungry_lock */
 	struct watched watched;
 
 	pthread_mutex_t lock; /* the rest */
@@ -43,11 +43,11 @@ struct wire_channel {
 	struct slots slots;
 	uint64_t grow_at; /* 0, or memory for slots was refused: not to be asked for again before */
 	struct doorbell bell;
-	struct list waiting;       /* flows */
-	bool delivering;           /* a thread is giving out credit */
-	pthread_t deliverer;       /* which */
+	struct list waiting;	   /* flows */
+	bool delivering;	   /* a thread is giving out credit */
+	pthread_t deliverer;	   /* which */
 	struct wire_flow *calling; /* the flow whose credit() runs */
-	pthread_cond_t called;     /* calling has changed */
+	pthread_cond_t called;	   /* calling has changed */
 };
 
 /* One reference, state ABSENT. NULL: errno. */

@@ -64,7 +64,7 @@ int doorbell_open(struct doorbell *b, int fd)
 	b->page = map;
 	atomic_store(&b->rung, 0);
 	if (atomic_load(&b->page->magic) == LAYOUT_DOOR_MAGIC &&
-	    atomic_load(&b->page->version) == LAYOUT_VERSION)
+		atomic_load(&b->page->version) == LAYOUT_VERSION)
 		return 0;
 	doorbell_close(b);
 	return -EPROTO;

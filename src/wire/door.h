@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The two-state wake-up. A door is a page that its owner writes and its peers read: POLLED or ARMED, with a number that
- * counts armings. A doorbell is a peer's view of it: who has published work asks doorbell_due() and, if told so,
- * sends a wake-up, at most once per arming.
+ * The two-state wake-up. A door is a page that its owner writes and its peers read: POLLED or ARMED, with a
+ * number that counts armings. A doorbell is a peer's view of it: who has published work asks doorbell_due()
+ * and, if told so, sends a wake-up, at most once per arming.
  *
- * Nothing is lost because four accesses are sequentially consistent: the owner stores ARMED and then looks for work, the
- * peer stores work and then reads the state; one of them sees the other.
+ * Nothing is lost because four accesses are sequentially consistent: the owner stores ARMED and then looks
+ * for work, the peer stores work and then reads the state; one of them sees the other.
  *
  * Any thread. A doorbell's page is hostile; a false state costs a wake-up too many, or its owner one too few.
  */
@@ -25,7 +25,7 @@ struct door {
 
 struct doorbell {
 	struct layout_door *page; /* read-only; NULL: not known yet */
-	_Atomic uint64_t rung;    /* the state that was woken last */
+	_Atomic uint64_t rung;	  /* the state that was woken last */
 };
 
 /* POLLED at first. 0 or a negative errno. */
@@ -36,7 +36,8 @@ void door_arm(struct door *d);
 void door_disarm(struct door *d);
 bool door_armed(const struct door *d);
 
-/* Maps the page behind a descriptor a stranger sent; keeps fd open. 0; -EPROTO: no door; other negative errno. */
+/* Maps the page behind a descriptor a stranger sent; keeps fd open. 0; -EPROTO: no door; other negative
+ * errno. */
 int doorbell_open(struct doorbell *b, int fd);
 void doorbell_close(struct doorbell *b);
 /* After work was published with a sequentially consistent store: must the owner be woken? */

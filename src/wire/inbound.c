@@ -13,8 +13,10 @@
 static int check_head(struct layout_head *h)
 {
 	return atomic_load(&h->magic) == LAYOUT_CHANNEL_MAGIC && atomic_load(&h->version) == LAYOUT_VERSION &&
-	       atomic_load(&h->ring) == WIRE_RING && atomic_load(&h->slots) == WIRE_SLOTS &&
-	       atomic_load(&h->segment) == WIRE_SEGMENT ? 0 : -EPROTO;
+			       atomic_load(&h->ring) == WIRE_RING && atomic_load(&h->slots) == WIRE_SLOTS &&
+			       atomic_load(&h->segment) == WIRE_SEGMENT
+		       ? 0
+		       : -EPROTO;
 }
 
 int inbound_new(struct wire *w, uint32_t slot, int memfd, int doorfd, int sock, struct inbound **out)
@@ -185,8 +187,8 @@ static int take(struct wire *w, struct inbound *in, int budget)
 		n++;
 	if (!n)
 		return 0;
-	/* The sender reads this when it has filled the ring. One that waits has at least a quarter in front of us, so it
-	 * is enough to look for it at each quarter; in between the index costs a plain store. */
+	/* The sender reads this when it has filled the ring. One that waits has at least a quarter in front
+	 * of us, so it is enough to look for it at each quarter; in between the index costs a plain store. */
 	if (before / QUARTER == in->pos / QUARTER) {
 		atomic_store_explicit(&in->head->consumed, in->pos, memory_order_release);
 		return n;

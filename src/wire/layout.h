@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What two processes share: the memory of a channel, the door page, and the messages of a meeting. Nothing about them is
- * written anywhere else. Both ends are on one host, so numbers are native. Every access is an atomic one: the other
- * side may write anything at any time.
+ * What two processes share: the memory of a channel, the door page, and the messages of a meeting. Nothing
+ * about them is written anywhere else. Both ends are on one host, so numbers are native. Every access is an
+ * atomic one: the other side may write anything at any time.
  *
- * Who writes what in a channel: the sender the ring, the slots and `want`; the receiver everything that follows `want`
- * in the head. Lines that different sides write are 128 bytes apart (processors fetch lines in pairs).
+ * Who writes what in a channel: the sender the ring, the slots and `want`; the receiver everything that
+ * follows `want` in the head. Lines that different sides write are 128 bytes apart (processors fetch lines in
+ * pairs).
  */
 #ifndef UNPIN_WIRE_LAYOUT_H
 #define UNPIN_WIRE_LAYOUT_H
@@ -25,8 +26,9 @@
  *   word 0   bits 0-31 sequence, 32-55 source queue pair
  *   word 1   bits 0-23 destination queue pair, 32-39 header bytes, 40-47 slot, 48-63 payload bytes
  *   word 2.. header bytes, then at once the payload if it has no slot
- * Position p of the endless stream lies in descriptor p % WIRE_RING with sequence p / WIRE_RING + 1 (modulo 2^32), stored
- * last. So a descriptor is empty when it holds the sequence of the round before (zero in the first).
+ * Position p of the endless stream lies in descriptor p % WIRE_RING with sequence p / WIRE_RING + 1 (modulo
+ * 2^32), stored last. So a descriptor is empty when it holds the sequence of the round before (zero in the
+ * first).
  */
 #define LAYOUT_DESC_WORDS 16u
 
@@ -43,8 +45,8 @@ struct layout_head {
 	alignas(128) _Atomic uint64_t consumed;
 	/* Slots given back, one bit each: set by the receiver, taken by the sender. */
 	alignas(128) _Atomic uint64_t released[WIRE_SLOTS / 64];
-	/* Queue pairs of the sender whose packets were dropped (bit = lower half of the number); drop_words has a bit per
-	 * word of drop[] that is not empty and is set after it; drop_any: all of them. */
+	/* Queue pairs of the sender whose packets were dropped (bit = lower half of the number); drop_words
+	 * has a bit per word of drop[] that is not empty and is set after it; drop_any: all of them. */
 	alignas(128) _Atomic uint64_t drop_words;
 	_Atomic uint32_t drop_any;
 	alignas(128) _Atomic uint64_t drop[LAYOUT_QPS / 64];
@@ -54,7 +56,7 @@ struct layout_head {
 #define LAYOUT_RING_OFFSET LAYOUT_HEAD_BYTES
 #define LAYOUT_RING_BYTES  (WIRE_RING * (unsigned)sizeof(struct layout_desc))
 #define LAYOUT_SLOT_OFFSET (LAYOUT_RING_OFFSET + LAYOUT_RING_BYTES)
-#define LAYOUT_BYTES       (LAYOUT_SLOT_OFFSET + WIRE_SLOTS * WIRE_SEGMENT)
+#define LAYOUT_BYTES	   (LAYOUT_SLOT_OFFSET + WIRE_SLOTS * WIRE_SEGMENT)
 /* What a channel costs before it carries traffic: the head and the ring's first page. */
 #define LAYOUT_FIRST_RING  32u
 #define LAYOUT_FIRST_BYTES (LAYOUT_RING_OFFSET + LAYOUT_FIRST_RING * (unsigned)sizeof(struct layout_desc))
@@ -62,9 +64,11 @@ struct layout_head {
 _Static_assert(sizeof(struct layout_desc) == 128, "a descriptor is two cache lines");
 _Static_assert(sizeof(struct layout_head) <= LAYOUT_HEAD_BYTES, "the head fits its page");
 _Static_assert(16 + WIRE_HDR + WIRE_INLINE <= sizeof(struct layout_desc), "header and inline payload fit");
-_Static_assert(WIRE_SLOTS <= LAYOUT_NO_SLOT && WIRE_SLOTS % 64 == 0, "slot numbers fit a byte, bitmaps whole words");
+_Static_assert(
+	WIRE_SLOTS <= LAYOUT_NO_SLOT && WIRE_SLOTS % 64 == 0, "slot numbers fit a byte, bitmaps whole words");
 _Static_assert(WIRE_SEGMENT <= UINT16_MAX, "payload length fits its field");
-_Static_assert((WIRE_RING & (WIRE_RING - 1)) == 0 && LAYOUT_FIRST_RING < WIRE_RING, "ring size is a power of two");
+_Static_assert(
+	(WIRE_RING & (WIRE_RING - 1)) == 0 && LAYOUT_FIRST_RING < WIRE_RING, "ring size is a power of two");
 
 #define LAYOUT_CHANNEL_MAGIC 0x314c4843574e5055ull /* "UPNWCHL1" */
 #define LAYOUT_DOOR_MAGIC    0x31524f44574e5055ull /* "UPNWDOR1" */
@@ -80,9 +84,9 @@ struct layout_door {
 
 #define LAYOUT_DOOR_BYTES 4096u
 
-/* The first message of either side. Hello carries two descriptors (channel memory, the sender's door), the answer one
- * (the receiver's door). Every other message is one byte: a wake-up, a nudge (wire/watch.h), or the last one of a side that ends the connection
- * and lives on (a process that dies says nothing). */
+/* The first message of either side. Hello carries two descriptors (channel memory, the sender's door), the
+ * answer one (the receiver's door). Every other message is one byte: a wake-up, a nudge (wire/watch.h), or
+ * the last one of a side that ends the connection and lives on (a process that dies says nothing). */
 #define LAYOUT_GOODBYE 0
 #define LAYOUT_WAKE    1
 #define LAYOUT_NUDGE   2

@@ -18,8 +18,8 @@
 #define SYS_pidfd_open 434
 #endif
 
-#define BACKLOG   4096
-#define MAX_FDS   2
+#define BACKLOG	  4096
+#define MAX_FDS	  2
 #define MAX_RINGS 64 /* read at a time: who floods us gets no more of our time than that */
 
 int meet_name(struct meet_name *n, uid_t euid, const char *device, uint32_t slot)
@@ -60,8 +60,9 @@ int meet_listen(const struct meet_name *n)
 }
 
 /*
- * System calls here, not libc's functions: those are cancellation points, and this runs inside verbs. The thread sanitizer, though,
- * has to see how descriptors come into being, or it takes a number that is used again for the descriptor before.
+ * System calls here, not libc's functions: those are cancellation points, and this runs inside verbs. The
+ * thread sanitizer, though, has to see how descriptors come into being, or it takes a number that is used
+ * again for the descriptor before.
  */
 static long accept_call(int listener)
 {
@@ -123,8 +124,9 @@ int meet_pidfd(int sock, pid_t pid)
 		return fd;
 	if (errno != ENOPROTOOPT)
 		return -ESRCH;
-	/* Before Linux 6.5. The number may have been given to another process since; that the peer still holds its end
-	 * makes it very likely the right one (a child that inherited the socket could outlive it). */
+	/* Before Linux 6.5. The number may have been given to another process since; that the peer still
+	 * holds its end makes it very likely the right one (a child that inherited the socket could outlive
+	 * it). */
 	fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (fd < 0)
 		return -ESRCH;
@@ -214,7 +216,7 @@ int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, un
 		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -ENOTCONN;
 	nfd = take_descriptors(&h, all);
 	if (got == sizeof(*m) && nfd == n && !(h.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && m->magic == magic &&
-	    m->version == LAYOUT_VERSION) {
+		m->version == LAYOUT_VERSION) {
 		memcpy(fd, all, n * sizeof(int));
 		return 0;
 	}
@@ -224,7 +226,8 @@ int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, un
 		return -ENOTCONN;
 	if (got == 1 && *(char *)m == LAYOUT_GOODBYE)
 		return -ESHUTDOWN;
-	return got == sizeof(*m) && m->magic == magic && m->version != LAYOUT_VERSION ? -EPROTONOSUPPORT : -EPROTO;
+	return got == sizeof(*m) && m->magic == magic && m->version != LAYOUT_VERSION ? -EPROTONOSUPPORT
+										      : -EPROTO;
 }
 
 static void say(int sock, char what)

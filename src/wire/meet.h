@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Meeting: abstract unix sockets (unix(7)) with names made from user, device and slot; who is at the other end; the two
- * messages with descriptors. Nothing here blocks. No state, any thread. Descriptors that are returned are close-on-exec and
- * belong to the caller.
+ * Meeting: abstract unix sockets (unix(7)) with names made from user, device and slot; who is at the other
+ * end; the two messages with descriptors. Nothing here blocks. No state, any thread. Descriptors that are
+ * returned are close-on-exec and belong to the caller.
  */
 #ifndef UNPIN_WIRE_MEET_H
 #define UNPIN_WIRE_MEET_H
@@ -37,7 +37,8 @@ int meet_connect(const struct meet_name *n);
 int meet_accept(int listener);
 /* Pid and user of the other end. 0 or a negative errno; pidfd is not filled in. */
 int meet_credentials(int sock, struct meet_peer *p);
-/* A pidfd of the other end's process. -ESRCH: it has died and been reaped, or cannot be seen from this pid namespace. */
+/* A pidfd of the other end's process. -ESRCH: it has died and been reaped, or cannot be seen from this pid
+ * namespace. */
 int meet_pidfd(int sock, pid_t pid);
 /* Has the process behind the pidfd died? */
 bool meet_dead(int pidfd);
@@ -46,9 +47,9 @@ bool meet_ended(int sock);
 
 /* Sends a message with n descriptors (n <= 2). 0, -EAGAIN, -EPIPE, ... */
 int meet_send(int sock, const struct layout_message *m, const int *fd, unsigned n);
-/* Receives a message that must have exactly this magic and n descriptors (n <= 2). 0: fd[] are the caller's, of unknown kind
- * (fds_discard()). -EAGAIN: nothing yet; -ESHUTDOWN: goodbye; -ENOTCONN: the other end has closed without; -EPROTO: anything else (all closed);
- * -EPROTONOSUPPORT: right, but of version m->version. */
+/* Receives a message that must have exactly this magic and n descriptors (n <= 2). 0: fd[] are the caller's,
+ * of unknown kind (fds_discard()). -EAGAIN: nothing yet; -ESHUTDOWN: goodbye; -ENOTCONN: the other end has
+ * closed without; -EPROTO: anything else (all closed); -EPROTONOSUPPORT: right, but of version m->version. */
 int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, unsigned n);
 /* Sends a wake-up; a full queue is as good as one. */
 void meet_ring(int sock);
@@ -56,8 +57,8 @@ void meet_ring(int sock);
 void meet_nudge(int sock);
 /* Says goodbye. */
 void meet_leave(int sock);
-/* Reads wake-ups away; adds the nudges among them to *nudges. 0; -ESHUTDOWN: goodbye; -ENOTCONN: the other end has closed without.
- * Reads no more than a few dozen: what is left keeps the socket readable. */
+/* Reads wake-ups away; adds the nudges among them to *nudges. 0; -ESHUTDOWN: goodbye; -ENOTCONN: the other
+ * end has closed without. Reads no more than a few dozen: what is left keeps the socket readable. */
 int meet_hear(int sock, uint32_t *nudges);
 
 #endif

@@ -14,21 +14,21 @@
 #include "wire/inbound.h"
 #include "wire/meet.h"
 
-#define RETRY_NS     NSEC_PER_MSEC
-#define HELLO_NS     NSEC_PER_SEC /* a connection that says nothing for so long is closed */
-#define GRACE_NS     NSEC_PER_SEC /* between the end of a dying process's sockets and its own */
-#define VERIFY_NS    (10 * NSEC_PER_SEC)
-#define MAX_SILENT   64u          /* of those at a time; the oldest makes room */
-#define MAX_ACCEPTS  256          /* in one service call */
+#define RETRY_NS       NSEC_PER_MSEC
+#define HELLO_NS       NSEC_PER_SEC /* a connection that says nothing for so long is closed */
+#define GRACE_NS       NSEC_PER_SEC /* between the end of a dying process's sockets and its own */
+#define VERIFY_NS      (10 * NSEC_PER_SEC)
+#define MAX_SILENT     64u /* of those at a time; the oldest makes room */
+#define MAX_ACCEPTS    256 /* in one service call */
 #define MAX_COMPLAINTS 32u
 
 /* A warning for the person; a hostile peer must not fill the log. */
 #define complain(w, ...)                                                                                     \
-	do {                                                                                                     \
-		if ((w)->complaints < MAX_COMPLAINTS) {                                                              \
-			(w)->complaints++;                                                                               \
-			log_warn(__VA_ARGS__);                                                                           \
-		}                                                                                                    \
+	do {                                                                                                 \
+		if ((w)->complaints < MAX_COMPLAINTS) {                                                      \
+			(w)->complaints++;                                                                   \
+			log_warn(__VA_ARGS__);                                                               \
+		}                                                                                            \
 	} while (0)
 
 static int watch(struct wire *w, int fd, struct source *s)
@@ -173,7 +173,8 @@ static int check_callee(struct peer *p, int sock)
 	if (err)
 		return err;
 	if (who.euid != w->euid) {
-		complain(w, "slot %u of %s is held by another user (%u)", p->slot, w->device, (unsigned)who.euid);
+		complain(w, "slot %u of %s is held by another user (%u)", p->slot, w->device,
+			(unsigned)who.euid);
 		return -EACCES;
 	}
 	if (!who.pid)
@@ -255,7 +256,8 @@ static void hear_answer(struct peer *p)
 	if (err == -ENOTCONN || err == -ESHUTDOWN)
 		end_of_socket(p, err);
 	else
-		throw_out(p, err == -EPROTONOSUPPORT ? "speaks another version of unpin" : "answered nonsense");
+		throw_out(
+			p, err == -EPROTONOSUPPORT ? "speaks another version of unpin" : "answered nonsense");
 }
 
 static enum channel_state state_of(struct wire_channel *c)
@@ -353,8 +355,8 @@ static void refuse(struct guest *g, const char *why)
 enum verdict { VERDICT_YES, VERDICT_NO, VERDICT_LATER };
 
 /*
- * Does the slot belong to the process that says so? Its name must. A process that has just ended has no names any more, and its
- * last words are to be heard: then it is enough that nobody else has it.
+ * Does the slot belong to the process that says so? Its name must. A process that has just ended has no names
+ * any more, and its last words are to be heard: then it is enough that nobody else has it.
  */
 static enum verdict owns_slot(struct guest *g)
 {
@@ -485,7 +487,8 @@ static void settle(struct guest *g, uint64_t now)
 	}
 	err = admit(g, p);
 	if (err) {
-		refuse(g, err == -EPROTO ? "offers memory that is no channel" : "cannot be served (no memory or descriptors)");
+		refuse(g, err == -EPROTO ? "offers memory that is no channel"
+					 : "cannot be served (no memory or descriptors)");
 		p->unmet = !p->tx && !p->rx;
 		if (p->unmet)
 			end(p, false);
@@ -549,8 +552,8 @@ static void welcome(struct wire *w, int sock, uint64_t now)
 		return;
 	}
 	if (who.euid != w->euid) {
-		complain(w, "process %d of user %u tried to connect to slot %u", (int)who.pid, (unsigned)who.euid,
-			w->slot);
+		complain(w, "process %d of user %u tried to connect to slot %u", (int)who.pid,
+			(unsigned)who.euid, w->slot);
 		close(sock);
 		return;
 	}
@@ -558,7 +561,7 @@ static void welcome(struct wire *w, int sock, uint64_t now)
 	if (sock < 0)
 		return;
 	if (w->nguests >= MAX_SILENT)
-		list_for_each(node, &w->guests) {
+		list_for_each (node, &w->guests) {
 			struct guest *oldest = container_of(node, struct guest, node);
 
 			if (!oldest->greeted) {
@@ -636,7 +639,7 @@ void peer_tick(struct wire *w, uint64_t now)
 {
 	if (atomic_exchange(&w->broken, false))
 		end_broken(w);
-	list_for_each_safe(node, &w->guests) {
+	list_for_each_safe (node, &w->guests) {
 		struct guest *g = container_of(node, struct guest, node);
 
 		if (g->greeted)
@@ -652,7 +655,7 @@ void peer_tick(struct wire *w, uint64_t now)
 
 struct peer *peer_next_gone(struct wire *w, uint64_t now)
 {
-	list_for_each_safe(node, &w->ending) {
+	list_for_each_safe (node, &w->ending) {
 		struct peer *p = container_of(node, struct peer, node);
 		bool dead = p->pidfd >= 0 && meet_dead(p->pidfd);
 
@@ -685,7 +688,7 @@ void peer_stop_listening(struct wire *w)
 
 void peer_close_all(struct wire *w)
 {
-	list_for_each_safe(node, &w->guests)
+	list_for_each_safe (node, &w->guests)
 		guest_leave(container_of(node, struct guest, node));
 	while (!list_empty(&w->dead_guests))
 		free(container_of(list_pop(&w->dead_guests), struct guest, node));

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Peers: the processes behind slots, from the first attempt to meet them until they are gone. A peer has up to two
- * channels: tx (ours to it) and rx (its to us); they begin one by one and end together, with one gone().
+ * Peers: the processes behind slots, from the first attempt to meet them until they are gone. A peer has up
+ * to two channels: tx (ours to it) and rx (its to us); they begin one by one and end together, with one
+ * gone().
  *
- *   unknown --connect or hello--> known (pid, pidfd) --death, end of a socket, broken rules--> ending --drained--> gone
+ *   unknown --connect or hello--> known (pid, pidfd) --death, end of a socket, broken rules--> ending
+ * --drained--> gone
  *
  * Everything here is under the wire's lock unless it says otherwise.
  */
@@ -20,9 +22,9 @@ struct peer {
 	struct wire_channel *tx;
 	struct inbound *rx;
 	bool ending;
-	uint64_t grace; /* until then the process may still turn out to be dying */
-	bool dead;   /* the process has died */
-	bool unmet;  /* nothing was ever exchanged: no gone() */
+	uint64_t grace;	  /* until then the process may still turn out to be dying */
+	bool dead;	  /* the process has died */
+	bool unmet;	  /* nothing was ever exchanged: no gone() */
 	struct list node; /* of the ending */
 	struct source on_tx, on_rx, on_process;
 };
@@ -33,8 +35,8 @@ struct guest {
 	int sock, pidfd;
 	pid_t pid;
 	uint64_t deadline; /* for the hello */
-	bool greeted;      /* hello is here: slot, memfd and doorfd are valid */
-	bool waits;            /* and counted among those that wait for a verdict */
+	bool greeted;	   /* hello is here: slot, memfd and doorfd are valid */
+	bool waits;	   /* and counted among those that wait for a verdict */
 	uint32_t slot;
 	int memfd, doorfd; /* of unknown kind */
 	struct list node;

@@ -31,7 +31,8 @@ void ring_put(struct ring *r, const struct ring_packet *p, const void *hdr, cons
 
 	word[n - 1] = 0; /* the last one may be filled in part only */
 	word[0] = ring_sequence(r->pos) | (uint64_t)p->src_qpn << 32;
-	word[1] = p->dest_qpn | (uint64_t)p->hdrlen << 32 | (uint64_t)p->slot << 40 | (uint64_t)p->paylen << 48;
+	word[1] =
+		p->dest_qpn | (uint64_t)p->hdrlen << 32 | (uint64_t)p->slot << 40 | (uint64_t)p->paylen << 48;
 	memcpy(bytes, hdr, p->hdrlen);
 	if (inlined)
 		memcpy(bytes + p->hdrlen, payload, inlined);
@@ -59,7 +60,8 @@ static int unpack(struct ring_packet *p, uint64_t word0, uint64_t word1)
 	return p->hdrlen && p->hdrlen <= WIRE_HDR && p->paylen <= room ? 0 : -EPROTO;
 }
 
-int ring_get(struct layout_desc *desc, uint64_t pos, uint32_t from_slot, uint32_t to_slot, struct ring_packet *p)
+int ring_get(
+	struct layout_desc *desc, uint64_t pos, uint32_t from_slot, uint32_t to_slot, struct ring_packet *p)
 {
 	struct layout_desc *d = &desc[pos % WIRE_RING];
 	uint64_t word0 = atomic_load_explicit(&d->word[0], memory_order_acquire);
@@ -70,7 +72,7 @@ int ring_get(struct layout_desc *desc, uint64_t pos, uint32_t from_slot, uint32_
 	if (unpack(p, word0, word1))
 		return -EPROTO;
 	if (p->src_qpn > QPN_MASK || p->dest_qpn > QPN_MASK || wire_qpn_slot(p->src_qpn) != from_slot ||
-	    wire_qpn_slot(p->dest_qpn) != to_slot)
+		wire_qpn_slot(p->dest_qpn) != to_slot)
 		return -EPROTO;
 	n = p->hdrlen + (p->slot == LAYOUT_NO_SLOT ? p->paylen : 0);
 	for (uint32_t i = 0; i < (n + 7) / 8; i++) {

@@ -40,7 +40,8 @@ static int resize(int fd, size_t bytes)
 {
 	struct rlimit limit;
 
-	/* Beyond the limit ftruncate does not only fail, it sends SIGXFSZ to a program that never asked for a file. */
+	/* Beyond the limit ftruncate does not only fail, it sends SIGXFSZ to a program that never asked for a
+	 * file. */
 	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < bytes)
 		return -EFBIG;
 	return ftruncate(fd, (off_t)bytes) ? -errno : 0;

@@ -20,7 +20,7 @@
 #include "wire/peer.h"
 #include "wire/state.h"
 
-#define EVENTS   64
+#define EVENTS	 64
 #define HURRY_NS NSEC_PER_MSEC
 #define QUIET_NS (100 * NSEC_PER_MSEC)
 

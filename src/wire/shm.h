@@ -2,32 +2,38 @@
 /*
  * The shared-memory wire: packets between processes of one host (and within one process: no special case).
  *
- * A *slot* is one end: an abstract unix socket "unpin/<euid>/<device>/<slot>" (SOCK_SEQPACKET) that the process listens on.
- * 12 bits of every queue pair number are its slot, so a number tells where to connect. Slot 0 is never used.
+ * A *slot* is one end: an abstract unix socket "unpin/<euid>/<device>/<slot>" (SOCK_SEQPACKET) that the
+ * process listens on. 12 bits of every queue pair number are its slot, so a number tells where to connect.
+ * Slot 0 is never used.
  *
- * A *channel* is one direction between two slots. The sending side makes it: it creates a memfd (sealed against
- * growing, shrinking and sealing; control part preallocated), connects to the receiver's socket without blocking, and
- * passes the memfd. The receiver checks credentials (same effective user), seals and size before mapping, confirms that the
- * claimed slot belongs to the connecting process, and answers with its *door*: a read-only page with its wake state. Packets
- * may be written before the answer arrives. That a peer has died is told by its pidfd; a side that closes the device
- * and lives on says goodbye. Wake-ups go over the same socket: a send with MSG_DONTWAIT cannot block, whatever the other
- * side does to its end, which a write to an eventfd of its could.
+ * A *channel* is one direction between two slots. The sending side makes it: it creates a memfd (sealed
+ * against growing, shrinking and sealing; control part preallocated), connects to the receiver's socket
+ * without blocking, and passes the memfd. The receiver checks credentials (same effective user), seals and
+ * size before mapping, confirms that the claimed slot belongs to the connecting process, and answers with its
+ * *door*: a read-only page with its wake state. Packets may be written before the answer arrives. That a peer
+ * has died is told by its pidfd; a side that closes the device and lives on says goodbye. Wake-ups go over
+ * the same socket: a send with MSG_DONTWAIT cannot block, whatever the other side does to its end, which a
+ * write to an eventfd of its could.
  *
- * Memory of a channel: a header page (sender's line, receiver's line, released-slot bitmap), a ring of 128-byte descriptors (headers,
- * and up to WIRE_INLINE payload bytes in place), and WIRE_SLOTS payload slots of WIRE_SEGMENT bytes, released in any order.
- * Until it carries traffic a channel costs two pages; the rest is sparse and is preallocated by the sender before use, so
- * that a full memory ends in an error and not in SIGBUS. Everything in it is hostile: descriptors are copied out
- * once and validated; a channel that breaks the rules is closed, with one warning, and its peer treated as gone.
+ * Memory of a channel: a header page (sender's line, receiver's line, released-slot bitmap), a ring of
+ * 128-byte descriptors (headers, and up to WIRE_INLINE payload bytes in place), and WIRE_SLOTS payload slots
+ * of WIRE_SEGMENT bytes, released in any order. Until it carries traffic a channel costs two pages; the rest
+ * is sparse and is preallocated by the sender before use, so that a full memory ends in an error and not in
+ * SIGBUS. Everything in it is hostile: descriptors are copied out once and validated; a channel that breaks
+ * the rules is closed, with one warning, and its peer treated as gone.
  *
- * Quotas: each sending queue pair is a *flow*. Up to 32 flows whose packets are not released (parked at the receiver) leave at
- * least two slots to every other; slots.h has the rule. Packets of up to WIRE_INLINE bytes need no slot.
+ * Quotas: each sending queue pair is a *flow*. Up to 32 flows whose packets are not released (parked at the
+ * receiver) leave at least two slots to every other; slots.h has the rule. Packets of up to WIRE_INLINE bytes
+ * need no slot.
  *
- * Wake-up: two states in the door page. POLLED: senders do not wake, but nudge when their packet stays where it is (watch.h). ARMED: the receiver sleeps; a sender commits, full
- * fence, reads the state and wakes by a message, once per arming (the state word carries an epoch). POLLED becomes ARMED only
- * through wire_arm(): store ARMED, full fence, recheck every ring.
+ * Wake-up: two states in the door page. POLLED: senders do not wake, but nudge when their packet stays where
+ * it is (watch.h). ARMED: the receiver sleeps; a sender commits, full fence, reads the state and wakes by a
+ * message, once per arming (the state word carries an epoch). POLLED becomes ARMED only through wire_arm():
+ * store ARMED, full fence, recheck every ring.
  *
- * Threads: every function may be called from any thread unless it says otherwise. Locks, in order: wire (peers and channels; never
- * held across callbacks but get/put), rx (one per wire), channel tx. None is held across a copy of payload.
+ * Threads: every function may be called from any thread unless it says otherwise. Locks, in order: wire
+ * (peers and channels; never held across callbacks but get/put), rx (one per wire), channel tx. None is held
+ * across a copy of payload.
  */
 #ifndef UNPIN_WIRE_SHM_H
 #define UNPIN_WIRE_SHM_H
@@ -55,11 +61,13 @@ static inline uint32_t wire_qpn_slot(uint32_t qpn)
 struct wire;
 struct wire_channel; /* the sending side of a channel; reference counted */
 
-/* A received packet: a private copy of the descriptor; payload lies in the slot (or in inline_data) until wire_release(). */
+/* A received packet: a private copy of the descriptor; payload lies in the slot (or in inline_data) until
+ * wire_release(). */
 struct wire_rx {
 	struct list node; /* the owner's, between get/put and release */
 	uint32_t src_slot;
-	uint32_t src_qpn, dest_qpn; /* as the descriptor says: unverified, but src_qpn's slot bits equal src_slot */
+	uint32_t src_qpn,
+		dest_qpn; /* as the descriptor says: unverified, but src_qpn's slot bits equal src_slot */
 	uint32_t hdrlen, paylen;
 	const void *payload;
 	void *channel; /* the wire's */
@@ -68,15 +76,17 @@ struct wire_rx {
 	uint8_t inline_data[WIRE_INLINE] __attribute__((aligned(8)));
 };
 
-/* A sending queue pair's account with one channel. Owned by the caller; one thread at a time; wire_flow_init at first. */
+/* A sending queue pair's account with one channel. Owned by the caller; one thread at a time; wire_flow_init
+ * at first. */
 struct wire_flow {
 	struct wire_channel *channel;
 	struct list waiting; /* on the channel's list while it waits for credit */
-	uint32_t held;       /* slots in use */
+	uint32_t held;	     /* slots in use */
 	void *owner;
 	uint32_t account; /* the wire's: who pays for the slots, while held is not 0 */
 	bool wants_slot;  /* the wire's: what it waits for */
-	bool response;    /* the owner's, set after init: carries responses, which may use the slots kept for them */
+	bool response;	  /* the owner's, set after init: carries responses, which may use the slots kept for
+			     them */
 };
 
 /* A reserved place for one packet. */
@@ -88,21 +98,24 @@ struct wire_tx {
 };
 
 struct wire_ops {
-	/* A buffer for one received packet, or NULL: the wire stops taking packets for now (they stay where they are, wire_arm()
-	 * goes on saying that there is work, and a dead peer is not gone before they are taken). Called under the rx lock. */
+	/* A buffer for one received packet, or NULL: the wire stops taking packets for now (they stay where
+	 * they are, wire_arm() goes on saying that there is work, and a dead peer is not gone before they are
+	 * taken). Called under the rx lock. */
 	struct wire_rx *(*get)(void *ctx);
-	/* Takes over a received packet (to be wire_release()d later) or gives back an unused buffer when rx->hdrlen is 0.
-	 * Called under the rx lock, in the order the peer sent; must only queue (wire_release() is allowed). */
+	/* Takes over a received packet (to be wire_release()d later) or gives back an unused buffer when
+	 * rx->hdrlen is 0. Called under the rx lock, in the order the peer sent; must only queue
+	 * (wire_release() is allowed). */
 	void (*put)(void *ctx, struct wire_rx *rx);
-	/* The peer dropped packets that queue pair qpn of ours had sent (qpn 0: any that talks to peer_slot). From
-	 * wire_service(), without wire locks. */
+	/* The peer dropped packets that queue pair qpn of ours had sent (qpn 0: any that talks to peer_slot).
+	 * From wire_service(), without wire locks. */
 	void (*dropped)(void *ctx, uint32_t peer_slot, uint32_t qpn);
-	/* Credit came back, or the peer has gone: the flow may try again. From wire_poll() and wire_service(), without wire locks.
-	 * wire_flow_fini() of another thread waits for it, so it must not wait for a lock that is held around that. */
+	/* Credit came back, or the peer has gone: the flow may try again. From wire_poll() and
+	 * wire_service(), without wire locks. wire_flow_fini() of another thread waits for it, so it must not
+	 * wait for a lock that is held around that. */
 	void (*credit)(void *ctx, struct wire_flow *flow);
-	/* The peer process has died (dead) or has closed the device or was thrown out (not dead); everything it had sent has been put() before. Called
-	 * without wire locks, from wire_service(). Once per peer, whatever the number of channels. Later sends to it are lost until a new
-	 * channel is made. */
+	/* The peer process has died (dead) or has closed the device or was thrown out (not dead); everything
+	 * it had sent has been put() before. Called without wire locks, from wire_service(). Once per peer,
+	 * whatever the number of channels. Later sends to it are lost until a new channel is made. */
 	void (*gone)(void *ctx, uint32_t peer_slot, bool dead);
 };
 
@@ -114,56 +127,63 @@ struct wire_cfg {
 	struct unpin_device_counters *counters;
 };
 
-/* Listens on a free slot. 0; -EADDRINUSE: all 4095 are taken; -ENAMETOOLONG, -EINVAL: the device's name; -EFBIG: RLIMIT_FSIZE
- * is smaller than what is shared; other negative errno (descriptors, memory). */
+/* Listens on a free slot. 0; -EADDRINUSE: all 4095 are taken; -ENAMETOOLONG, -EINVAL: the device's name;
+ * -EFBIG: RLIMIT_FSIZE is smaller than what is shared; other negative errno (descriptors, memory). */
 int wire_open(const struct wire_cfg *cfg, struct wire **out);
-/* No flow, no channel reference and no unreleased packet may be left; no other thread inside. Peers see the device closed
- * after everything that was committed. */
+/* No flow, no channel reference and no unreleased packet may be left; no other thread inside. Peers see the
+ * device closed after everything that was committed. */
 void wire_close(struct wire *w);
 uint32_t wire_slot(const struct wire *w);
 
 /* For the engine: a descriptor that is readable when wire_service() has work: meetings, deaths, wake-ups. */
 int wire_fd(const struct wire *w);
-/* Accepts, answers, notices deaths; clears wake-ups; hands out drop notices. Never blocks. One caller at a time (the engine thread,
- * or a test), who polls before it sleeps again. now: CLOCK_MONOTONIC in ns. */
+/* Accepts, answers, notices deaths; clears wake-ups; hands out drop notices. Never blocks. One caller at a
+ * time (the engine thread, or a test), who polls before it sleeps again. now: CLOCK_MONOTONIC in ns. */
 void wire_service(struct wire *w, uint64_t now);
 
-/* The channel to a slot, made if need be; never blocks, never fails for reasons of the peer (a peer that is not there yet loses
- * packets, and is looked for again at most once per millisecond). NULL: no memory or descriptors, EFBIG as wire_open, or EINVAL: slot
- * out of range (errno). Each success is a reference, given back by wire_disconnect() after the flows have ended. */
+/* The channel to a slot, made if need be; never blocks, never fails for reasons of the peer (a peer that is
+ * not there yet loses packets, and is looked for again at most once per millisecond). NULL: no memory or
+ * descriptors, EFBIG as wire_open, or EINVAL: slot out of range (errno). Each success is a reference, given
+ * back by wire_disconnect() after the flows have ended. */
 struct wire_channel *wire_connect(struct wire *w, uint32_t slot);
 void wire_disconnect(struct wire_channel *c);
 
 void wire_flow_init(struct wire_flow *f, struct wire_channel *c, void *owner);
-/* Forgets slots the flow still holds (they return to the pool when the peer releases them) and any wait. When it returns, no
- * credit() for the flow is running (but the caller's own) and none will. */
+/* Forgets slots the flow still holds (they return to the pool when the peer releases them) and any wait. When
+ * it returns, no credit() for the flow is running (but the caller's own) and none will. */
 void wire_flow_fini(struct wire_flow *f);
 
 /*
- * A place for a packet with paylen payload bytes. 0, and exactly one of commit and cancel follows, soon; -EAGAIN: no credit, credit()
- * will be called; -EPIPE: the peer is gone or not there (the packet counts as lost); -ENOMEM: there is no memory for a
- * slot, and none in use that could come back; -EMSGSIZE: longer than WIRE_SEGMENT.
+ * A place for a packet with paylen payload bytes. 0, and exactly one of commit and cancel follows, soon;
+ * -EAGAIN: no credit, credit() will be called; -EPIPE: the peer is gone or not there (the packet counts as
+ * lost); -ENOMEM: there is no memory for a slot, and none in use that could come back; -EMSGSIZE: longer than
+ * WIRE_SEGMENT.
  */
 int wire_reserve(struct wire_flow *f, uint32_t paylen, struct wire_tx *tx);
 /* Sends it: in order with the flow's other commits. Wakes the peer when it sleeps. hdrlen <= WIRE_HDR. */
-void wire_commit(struct wire_flow *f, struct wire_tx *tx, uint32_t src_qpn, uint32_t dest_qpn, const void *hdr, uint32_t hdrlen);
+void wire_commit(struct wire_flow *f, struct wire_tx *tx, uint32_t src_qpn, uint32_t dest_qpn,
+	const void *hdr, uint32_t hdrlen);
 void wire_cancel(struct wire_flow *f, struct wire_tx *tx);
 
-/* Takes up to budget packets from every channel, through get/put, unless another thread is doing that; hands out credit. Returns
- * packets taken. Cheap when there is nothing (one cache line per channel). */
+/* Takes up to budget packets from every channel, through get/put, unless another thread is doing that; hands
+ * out credit. Returns packets taken. Cheap when there is nothing (one cache line per channel). */
 int wire_poll(struct wire *w, int budget);
-/* Gives the payload slot back (any thread, any order) and the channel's reference; wakes a sender that waits for credit. */
+/* Gives the payload slot back (any thread, any order) and the channel's reference; wakes a sender that waits
+ * for credit. */
 void wire_release(struct wire *w, struct wire_rx *rx);
-/* Tells the sender that packets of its queue pair qpn (0: all) were dropped. Never lost; the same one twice may be told once. */
+/* Tells the sender that packets of its queue pair qpn (0: all) were dropped. Never lost; the same one twice
+ * may be told once. */
 void wire_notify_dropped(struct wire *w, uint32_t peer_slot, uint32_t qpn);
 
-/* The two-state wake-up. wire_arm: returns true when work came meanwhile, or another thread is taking packets (the caller handles it
- * and tries again; the state is then POLLED). wire_disarm: POLLED. wire_kick: makes wire_fd readable (another thread wants the engine). */
+/* The two-state wake-up. wire_arm: returns true when work came meanwhile, or another thread is taking packets
+ * (the caller handles it and tries again; the state is then POLLED). wire_disarm: POLLED. wire_kick: makes
+ * wire_fd readable (another thread wants the engine). */
 bool wire_arm(struct wire *w);
 void wire_disarm(struct wire *w);
 bool wire_armed(const struct wire *w);
 void wire_kick(struct wire *w);
-/* How often peers had to wake us although the door said POLLED, since the last call (counted by wire_service). */
+/* How often peers had to wake us although the door said POLLED, since the last call (counted by
+ * wire_service). */
 uint32_t wire_nudges(struct wire *w);
 
 /* In a forked child: drops every inherited descriptor without locks, waking nobody; memory is left. */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The wire itself: what channel.c (sending), inbound.c (receiving), peer.c (meeting and parting) and shm.c (composition) share.
+ * The wire itself: what channel.c (sending), inbound.c (receiving), peer.c (meeting and parting) and shm.c
+ * (composition) share.
  *
- * Locks, in order: lock, rx_lock, a channel's lock, hungry_lock; the watch's lock is taken alone. Beside each field stands what protects it.
+ * Locks, in order: lock, rx_lock, a channel's lock, hungry_lock; the watch's lock is taken alone. Beside each
+ * field stands what protects it.
  */
 #ifndef UNPIN_WIRE_STATE_H
 #define UNPIN_WIRE_STATE_H
@@ -22,7 +24,16 @@
 struct inbound;
 
 /* What an epoll event is about. */
-enum source_kind { SOURCE_LISTENER, SOURCE_KICK, SOURCE_TIMER, SOURCE_GUEST, SOURCE_TX, SOURCE_RX, SOURCE_PROCESS, SOURCES };
+enum source_kind {
+	SOURCE_LISTENER,
+	SOURCE_KICK,
+	SOURCE_TIMER,
+	SOURCE_GUEST,
+	SOURCE_TX,
+	SOURCE_RX,
+	SOURCE_PROCESS,
+	SOURCES
+};
 
 struct source {
 	enum source_kind kind;
@@ -32,7 +43,7 @@ struct source {
 /* An entry of the receive table: what an idle look needs, and no more. */
 struct rx_entry {
 	_Atomic uint64_t *next; /* first word of the descriptor that comes next */
-	uint32_t empty;         /* its sequence while there is nothing */
+	uint32_t empty;		/* its sequence while there is nothing */
 	struct inbound *in;
 };
 
@@ -49,18 +60,18 @@ struct wire {
 	struct source on_listener, on_kick, on_timer;
 
 	pthread_mutex_t lock;
-	int spare;                       /* lock: given up to accept one more when descriptors run out */
+	int spare;			/* lock: given up to accept one more when descriptors run out */
 	struct peer *peers[LAYOUT_QPS]; /* lock: by slot */
-	struct list guests;              /* lock: connections that are not peers yet, oldest first */
-	uint32_t nguests;                /* lock: of those, without a hello */
-	struct list dead_guests;         /* lock: freed when no event can point to them any more */
-	struct list ending;              /* lock: peers that have ended and are being drained */
-	struct list dropping;            /* lock: channels whose drop notices are to be looked at */
-	uint32_t nwaiting;               /* lock: guests with a hello that have to wait */
-	bool hurry;                      /* lock: something has to be tried again soon */
-	bool calling;                    /* lock: a channel may be in CHANNEL_CALLING */
-	uint32_t complaints;             /* lock: warnings given */
-	_Atomic bool broken;             /* a channel was found to break the rules */
+	struct list guests;		/* lock: connections that are not peers yet, oldest first */
+	uint32_t nguests;		/* lock: of those, without a hello */
+	struct list dead_guests;	/* lock: freed when no event can point to them any more */
+	struct list ending;		/* lock: peers that have ended and are being drained */
+	struct list dropping;		/* lock: channels whose drop notices are to be looked at */
+	uint32_t nwaiting;		/* lock: guests with a hello that have to wait */
+	bool hurry;			/* lock: something has to be tried again soon */
+	bool calling;			/* lock: a channel may be in CHANNEL_CALLING */
+	uint32_t complaints;		/* lock: warnings given */
+	_Atomic bool broken;		/* a channel was found to break the rules */
 
 	pthread_mutex_t rx_lock;
 	struct rx_entry *rx; /* rx_lock, like the next three */
@@ -68,7 +79,7 @@ struct wire {
 	uint32_t rx_turn; /* where the next look begins */
 
 	pthread_mutex_t hungry_lock;
-	struct list hungry;       /* hungry_lock: channels with flows that wait for credit */
+	struct list hungry;	  /* hungry_lock: channels with flows that wait for credit */
 	_Atomic uint32_t nhungry; /* written under hungry_lock */
 
 	struct watch watch;

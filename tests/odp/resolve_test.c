@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Resolving, with a populate() that does what a test wants before, after or instead of its work (linked with
- * --wrap=populate), a swap that is on when a test says so (--wrap=residency_swap_on), and threads that cannot be
- * made (--wrap=pthread_create).
+ * --wrap=populate), a swap that is on when a test says so (--wrap=residency_swap_on), and threads that cannot
+ * be made (--wrap=pthread_create).
  */
 #include "fixture.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * No wake-up is lost. A receiver sleeps whenever wire_arm() lets it; senders commit at random moments, most of them when it is just
- * about to fall asleep. A lost wake-up shows as a sleep that only the watchdog ends while a packet lies in a ring.
+ * No wake-up is lost. A receiver sleeps whenever wire_arm() lets it; senders commit at random moments, most
+ * of them when it is just about to fall asleep. A lost wake-up shows as a sleep that only the watchdog ends
+ * while a packet lies in a ring.
  */
 #include "party.h"
 
@@ -11,7 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#define SENDERS  3
+#define SENDERS	 3
 #define MESSAGES 20000u
 #define WATCHDOG 5000 /* ms: thousands of times what a wake-up takes */
 
@@ -85,8 +86,8 @@ static unsigned long receive_all(unsigned long total)
 }
 
 /*
- * One packet at a time, each sent when the receiver has taken the one before and is on its way to sleep. Nothing else will wake it:
- * every lost wake-up stops the test.
+ * One packet at a time, each sent when the receiver has taken the one before and is on its way to sleep.
+ * Nothing else will wake it: every lost wake-up stops the test.
  */
 static void send_in_step(struct party *p, struct wire_flow *f, uint32_t slot)
 {
@@ -298,7 +299,8 @@ static void the_first_packet_finds_a_sleeping_receiver(void **state)
 	assert_false(wire_arm(receiver.w));
 	party_flow(&f, &p, wire_slot(receiver.w));
 	assert_int_equal(poll(&fd, 1, 0), 1);
-	/* The engine answers and sleeps again before the packet is there; the sender has not seen the answer. */
+	/* The engine answers and sleeps again before the packet is there; the sender has not seen the answer.
+	 */
 	party_pump(&receiver);
 	party_pump(&receiver);
 	assert_false(wire_arm(receiver.w));

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A fuzzer's entry: the input is a script that a hostile peer plays against a victim, through its socket, the memory of its
- * channel, its door, and the memory of the victim's channel to it. Whatever it does, the victim may only be given packets
- * that are well formed, must forget the peer afterwards, keep its descriptors and go on talking to others.
+ * A fuzzer's entry: the input is a script that a hostile peer plays against a victim, through its socket, the
+ * memory of its channel, its door, and the memory of the victim's channel to it. Whatever it does, the victim
+ * may only be given packets that are well formed, must forget the peer afterwards, keep its descriptors and
+ * go on talking to others.
  *
- * With libFuzzer: clang -fsanitize=fuzzer,address,undefined -Isrc tests/wire/fuzz_rx.c src/wire/?*.c src/base/log.c -lcmocka -lpthread
+ * With libFuzzer: clang -fsanitize=fuzzer,address,undefined -Isrc tests/wire/fuzz_rx.c src/wire/?*.c
+ * src/base/log.c -lcmocka -lpthread
  */
 #include "hostile.h"
 
@@ -16,11 +18,11 @@
 #define MAX_STEPS 400
 
 #define must(condition)                                                                                      \
-	do {                                                                                                     \
-		if (!(condition)) {                                                                                  \
-			fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition);                   \
-			abort();                                                                                         \
-		}                                                                                                    \
+	do {                                                                                                 \
+		if (!(condition)) {                                                                          \
+			fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition);       \
+			abort();                                                                             \
+		}                                                                                            \
 	} while (0)
 
 struct script {
@@ -30,10 +32,10 @@ struct script {
 /* One round: the peer, and what it knows. */
 struct round {
 	struct hostile h;
-	uint64_t pos; /* of its stream */
+	uint64_t pos;	       /* of its stream */
 	struct wire_flow flow; /* the victim's, to it */
 	bool flows;
-	int callee; /* the victim's connection, once it is accepted */
+	int callee;   /* the victim's connection, once it is accepted */
 	void *theirs; /* the memory of the victim's channel */
 };
 
@@ -308,7 +310,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct round r = { .callee = -1 };
 
 	open_victim();
-	descriptors = open_descriptors(); /* the fuzzer has some of its own, which come and go between scripts */
+	descriptors =
+		open_descriptors(); /* the fuzzer has some of its own, which come and go between scripts */
 	hostile_open(&r.h, &victim);
 	for (int i = 0; i < MAX_STEPS && s.at < s.end; i++)
 		step[take(&s, 1) % FUZZ_STEPS](&r, &s);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
-/* The steps of a script for fuzz_rx.c: a byte that names the step (modulo FUZZ_STEPS), then its arguments, little endian. */
+/* The steps of a script for fuzz_rx.c: a byte that names the step (modulo FUZZ_STEPS), then its arguments,
+ * little endian. */
 #ifndef UNPIN_TESTS_WIRE_FUZZ_RX_H
 #define UNPIN_TESTS_WIRE_FUZZ_RX_H
 
@@ -7,12 +8,13 @@
 #include <stdint.h>
 
 enum fuzz_step {
-	FUZZ_HELLO,   /* flags(1): 1 magic, 2 version, 4 slot(2) follows, 8 door for memory, 16 memory for door, 32 one fd */
-	FUZZ_RAW,     /* length(1), bytes: a message */
-	FUZZ_PACKET,  /* hdrlen(1) slot(1) paylen(2) qp(1): the next descriptor */
-	FUZZ_WORD,    /* descriptor(2) word(1) value(8) */
-	FUZZ_HEAD,    /* word of 4 bytes(2) value(4) */
-	FUZZ_POLL,    /* budget(1) */
+	FUZZ_HELLO, /* flags(1): 1 magic, 2 version, 4 slot(2) follows, 8 door for memory, 16 memory for door,
+		       32 one fd */
+	FUZZ_RAW,   /* length(1), bytes: a message */
+	FUZZ_PACKET, /* hdrlen(1) slot(1) paylen(2) qp(1): the next descriptor */
+	FUZZ_WORD,   /* descriptor(2) word(1) value(8) */
+	FUZZ_HEAD,   /* word of 4 bytes(2) value(4) */
+	FUZZ_POLL,   /* budget(1) */
 	FUZZ_SERVICE,
 	FUZZ_RELEASE, /* everything received */
 	FUZZ_STARVE,  /* no buffers(1) */

@@ -2,10 +2,11 @@
 /*
  * Plays scripts against the receiving side without libFuzzer:
  *
- *   wire_fuzz_rx_test CORPUS [SECONDS [SEED]]   every file of the directory, then random scripts and mutations of the files
- *   wire_fuzz_rx_test FILE                      one script
+ *   wire_fuzz_rx_test CORPUS [SECONDS [SEED]]   every file of the directory, then random scripts and
+ * mutations of the files wire_fuzz_rx_test FILE                      one script
  *
- * A failure aborts; the script that was being played is left in the file wire-fuzz-rx-failed of the temporary directory.
+ * A failure aborts; the script that was being played is left in the file wire-fuzz-rx-failed of the temporary
+ * directory.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -101,8 +102,8 @@ static void add(struct script *s, uint64_t v, unsigned bytes)
 
 static uint64_t interesting(void)
 {
-	static const uint64_t v[] = { 0, 1, 2, 64, 65, 127, 128, 255, 511, 512, 16384, 16385, 65535, 1ull << 31,
-		UINT32_MAX, 1ull << 63, UINT64_MAX };
+	static const uint64_t v[] = { 0, 1, 2, 64, 65, 127, 128, 255, 511, 512, 16384, 16385, 65535,
+		1ull << 31, UINT32_MAX, 1ull << 63, UINT64_MAX };
 	uint32_t i = rnd(24);
 
 	return i < 17 ? v[i] : (uint64_t)rnd(UINT32_MAX) << 32 | rnd(UINT32_MAX);
@@ -197,7 +198,8 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < nfiles; i++)
 		play(&corpus[i]);
 	seed = argc > 3 ? strtoull(argv[3], NULL, 0) : clock_ns();
-	printf("%u files; random scripts for %lu s from seed %llu\n", nfiles, seconds, (unsigned long long)seed);
+	printf("%u files; random scripts for %lu s from seed %llu\n", nfiles, seconds,
+		(unsigned long long)seed);
 	fflush(stdout);
 	state = seed;
 	for (end = clock_ns() + seconds * NSEC_PER_SEC; clock_ns() < end; played++) {

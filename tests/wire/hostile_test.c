@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Peers that break the rules harm themselves: the victim hangs up, tells its owner if it had met them, goes on talking with an honest
- * peer, and has as many descriptors as before.
+ * Peers that break the rules harm themselves: the victim hangs up, tells its owner if it had met them, goes
+ * on talking with an honest peer, and has as many descriptors as before.
  */
 #include "hostile.h"
 
@@ -134,7 +134,9 @@ static void a_hello_with_fifty_descriptors(void **state)
 		struct cmsghdr align;
 	} control = { 0 };
 	struct iovec io = { &m, sizeof(m) };
-	struct msghdr msg = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = control.space,
+	struct msghdr msg = { .msg_iov = &io,
+		.msg_iovlen = 1,
+		.msg_control = control.space,
 		.msg_controllen = sizeof(control.space) };
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 
@@ -210,7 +212,8 @@ static void the_slot_of_another_process(void **state)
 	waitpid(pid, NULL, 0);
 }
 
-/* The honest peer's slot is in this very process, so the claim itself is right; but it has a channel already. */
+/* The honest peer's slot is in this very process, so the claim itself is right; but it has a channel already.
+ */
 static void a_second_channel_for_a_slot(void **state)
 {
 	struct layout_message m = { LAYOUT_HELLO_MAGIC, LAYOUT_VERSION, wire_slot(honest.w) };
@@ -308,12 +311,12 @@ static void a_descriptor_that_breaks_the_rules(void **state)
 		const struct {
 			uint64_t word0, word1;
 		} bad[] = {
-			{ 7 | from, to | good1 },                                     /* sequence */
-			{ 1 | from, to | (good1 & ~(0xffull << 32)) },                /* no header */
-			{ 1 | from, to | good1 | 0xffffull << 48 },                   /* length */
+			{ 7 | from, to | good1 },				      /* sequence */
+			{ 1 | from, to | (good1 & ~(0xffull << 32)) },		      /* no header */
+			{ 1 | from, to | good1 | 0xffffull << 48 },		      /* length */
 			{ 1 | from, to | (good1 & ~(0xffull << 40)) | 200ull << 40 }, /* slot */
-			{ 1, to | good1 },                                            /* source */
-			{ 1 | from, good1 },                                          /* destination */
+			{ 1, to | good1 },					      /* source */
+			{ 1 | from, good1 },					      /* destination */
 		};
 
 		met();

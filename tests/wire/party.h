@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A party to a conversation: a wire with buffers that records what it is told. Any thread may pump it. Failures in threads and
- * children that cmocka does not watch end them by abort().
+ * A party to a conversation: a wire with buffers that records what it is told. Any thread may pump it.
+ * Failures in threads and children that cmocka does not watch end them by abort().
  */
 #ifndef UNPIN_TESTS_WIRE_PARTY_H
 #define UNPIN_TESTS_WIRE_PARTY_H
@@ -34,7 +34,7 @@ struct party {
 	unsigned long got_at_gone;
 	uint32_t gone_slot, dropped_slot, dropped_qpn;
 	struct wire_flow *credited;
-	bool starve; /* get() gives nothing */
+	bool starve;  /* get() gives nothing */
 	bool release; /* put() gives everything back at once */
 	struct unpin_device_counters counters;
 };
@@ -158,18 +158,18 @@ static inline void party_pump(struct party *p)
 
 /* Pumps one or two parties until the condition holds. */
 #define party_until(a, b, condition)                                                                         \
-	do {                                                                                                     \
-		uint64_t end_ = clock_ns() + PARTY_WAIT;                                                             \
+	do {                                                                                                 \
+		uint64_t end_ = clock_ns() + PARTY_WAIT;                                                     \
                                                                                                              \
-		while (!(condition)) {                                                                               \
-			party_pump(a);                                                                                   \
-			if ((struct party *)(b) != (a))                                                                  \
-				party_pump(b);                                                                               \
-			if (clock_ns() > end_) {                                                                         \
-				fprintf(stderr, "%s:%d: never: %s\n", __FILE__, __LINE__, #condition);                       \
-				abort();                                                                                     \
-			}                                                                                                \
-		}                                                                                                    \
+		while (!(condition)) {                                                                       \
+			party_pump(a);                                                                       \
+			if ((struct party *)(b) != (a))                                                      \
+				party_pump(b);                                                               \
+			if (clock_ns() > end_) {                                                             \
+				fprintf(stderr, "%s:%d: never: %s\n", __FILE__, __LINE__, #condition);       \
+				abort();                                                                     \
+			}                                                                                    \
+		}                                                                                            \
 	} while (0)
 
 static inline uint32_t party_qpn(const struct party *p, uint32_t index)
@@ -196,7 +196,8 @@ static inline void party_end_flow(struct wire_flow *f)
 }
 
 /* A packet whose every byte follows from tag and length. 0 or what wire_reserve() says. */
-static inline int party_send(struct wire_flow *f, uint32_t to_slot, uint32_t index, uint32_t paylen, uint32_t tag)
+static inline int party_send(
+	struct wire_flow *f, uint32_t to_slot, uint32_t index, uint32_t paylen, uint32_t tag)
 {
 	struct party *from = f->owner;
 	uint8_t hdr[WIRE_HDR];

@@ -23,7 +23,7 @@ static struct party me;
 /* What parent and child tell each other besides. */
 static struct {
 	_Atomic uint32_t slot, ready, go;
-} *shared;
+} * shared;
 
 static int open_me(void **state)
 {
@@ -376,7 +376,8 @@ static void another_user_cannot_connect(void **state)
 	fail_msg("the stranger was left waiting");
 }
 
-/* Abstract names have no permissions: somebody else may listen under one of ours. He must not get our memory. */
+/* Abstract names have no permissions: somebody else may listen under one of ours. He must not get our memory.
+ */
 static void a_name_held_by_another_user_is_nobodys(void **state)
 {
 	struct meet_name name;
@@ -468,7 +469,8 @@ static void without_memory_slots_are_refused_and_nobody_is_hurt(void **state)
 		struct wire_rx *rx;
 
 		/* Its last packet may be found after it has ended well. */
-		party_until(&me, &me, (rx = party_next(&me)) || (waitpid(pid, &status, WNOHANG) == pid && status));
+		party_until(&me, &me,
+			(rx = party_next(&me)) || (waitpid(pid, &status, WNOHANG) == pid && status));
 		if (!rx)
 			break;
 		assert_true(party_intact(rx, len[i], i));

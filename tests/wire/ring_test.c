@@ -15,14 +15,18 @@
 static struct layout_desc desc[WIRE_RING];
 static struct ring ring;
 static struct ring_packet sample;
-static const uint8_t hdr[WIRE_HDR] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20 };
+static const uint8_t hdr[WIRE_HDR] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
+	20 };
 static const uint8_t payload[WIRE_INLINE] = { 0xaa, 0xbb, 0xcc, [WIRE_INLINE - 1] = 0xdd };
 
 static int fresh(void **state)
 {
 	memset(desc, 0, sizeof(desc));
 	ring_init(&ring, desc);
-	sample = (struct ring_packet){ .src_qpn = FROM << 12 | 1, .dest_qpn = TO << 12 | 2, .hdrlen = 12, .paylen = 8,
+	sample = (struct ring_packet){ .src_qpn = FROM << 12 | 1,
+		.dest_qpn = TO << 12 | 2,
+		.hdrlen = 12,
+		.paylen = 8,
 		.slot = LAYOUT_NO_SLOT };
 	return 0;
 }
@@ -37,8 +41,9 @@ static void a_packet_comes_out_as_it_went_in(void **state)
 {
 	static const struct {
 		uint32_t hdrlen, paylen, slot;
-	} shape[] = { { 1, 0, LAYOUT_NO_SLOT }, { 12, 8, LAYOUT_NO_SLOT }, { WIRE_HDR, WIRE_INLINE, LAYOUT_NO_SLOT },
-		{ 13, 63, LAYOUT_NO_SLOT }, { 28, WIRE_SEGMENT, 0 }, { WIRE_HDR, 0, WIRE_SLOTS - 1 } };
+	} shape[] = { { 1, 0, LAYOUT_NO_SLOT }, { 12, 8, LAYOUT_NO_SLOT },
+		{ WIRE_HDR, WIRE_INLINE, LAYOUT_NO_SLOT }, { 13, 63, LAYOUT_NO_SLOT },
+		{ 28, WIRE_SEGMENT, 0 }, { WIRE_HDR, 0, WIRE_SLOTS - 1 } };
 	struct ring_packet out;
 
 	for (unsigned i = 0; i < sizeof(shape) / sizeof(*shape); i++) {
@@ -135,12 +140,14 @@ static void impossible_descriptors_are_refused(void **state)
 		{ 1 | (uint64_t)(6u << 12) << 32, 0, "source in another slot" },
 		{ 1 | (uint64_t)(0x1000000u | FROM << 12) << 32, 0, "source of more than 24 bits" },
 		{ 0, 10u << 12 | 12ull << 32 | 0xffull << 40, "destination in another slot" },
-		{ 0, 0x1000000u | TO << 12 | 12ull << 32 | 0xffull << 40, "destination of more than 24 bits" },
+		{ 0, 0x1000000u | TO << 12 | 12ull << 32 | 0xffull << 40,
+			"destination of more than 24 bits" },
 		{ 0, TO << 12 | 0xffull << 40, "no header" },
 		{ 0, TO << 12 | 49ull << 32 | 0xffull << 40, "header too long" },
 		{ 0, TO << 12 | 0xffull << 32 | 0xffull << 40, "header much too long" },
 		{ 0, TO << 12 | 12ull << 32 | 0xffull << 40 | 65ull << 48, "inline payload too long" },
-		{ 0, TO << 12 | 12ull << 32 | 0xffull << 40 | 0xffffull << 48, "inline payload much too long" },
+		{ 0, TO << 12 | 12ull << 32 | 0xffull << 40 | 0xffffull << 48,
+			"inline payload much too long" },
 		{ 0, TO << 12 | 12ull << 32 | 3ull << 40 | 16385ull << 48, "payload longer than a slot" },
 		{ 0, TO << 12 | 12ull << 32 | (uint64_t)WIRE_SLOTS << 40, "no such slot" },
 		{ 0, TO << 12 | 12ull << 32 | 254ull << 40, "no such slot, again" },

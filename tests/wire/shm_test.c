@@ -527,7 +527,8 @@ static void no_descriptors_is_an_error_and_is_recovered_from(void **state)
 		char link[64], target[64] = "";
 
 		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-		if (readlink(link, target, sizeof(target) - 1) > 0 && !strcmp(target, "/dev/null") && fd < FD_HIGH)
+		if (readlink(link, target, sizeof(target) - 1) > 0 && !strcmp(target, "/dev/null") &&
+			fd < FD_HIGH)
 			close(fd);
 	}
 	party_flow(&f, &a, wire_slot(a.w));
