@@ -5,7 +5,7 @@
 #   make            build/unpin and build/libunpin.so, usable in place
 #   make demo       install what is missing, build, and run the quick bench
 #   make test       install what is missing, build, and run every test (SUITE=users,clients  K=pattern  JOBS=2)
-#   make install    DESTDIR= PREFIX=/usr/local
+#   make install    DESTDIR= PREFIX=/usr/local LIBDIR=lib/TRIPLET
 #   make fmt, make lint, make clean
 
 BUILD  := build
@@ -16,6 +16,9 @@ K      :=
 
 # What a person uses; the test programs are built by make test.
 THINGS := unpin libunpin.so
+# Where a distribution with multiarch expects libraries; meson finds out by itself only where dpkg-dev is installed.
+TRIPLET = $(shell cc -print-multiarch 2>/dev/null)
+LIBDIR  = $(if $(TRIPLET),lib/$(TRIPLET),lib)
 
 .PHONY: all demo test install fmt lint clean
 
@@ -35,7 +38,7 @@ test:
 
 install:
 	@scripts/deps.sh check build
-	@scripts/build.sh $(BUILD) "$(JOBS)" -Dprefix=$(PREFIX)
+	@scripts/build.sh $(BUILD) "$(JOBS)" -Dprefix=$(PREFIX) -Dlibdir=$(LIBDIR)
 	@DESTDIR=$(DESTDIR) meson install -C $(BUILD) --no-rebuild
 
 fmt:

@@ -27,7 +27,9 @@ def source(runner):
     """Rules that every file of the project keeps."""
 
     def spdx(runner, test):
-        files = subprocess.run(['git', 'ls-files', '-z'], cwd=runner.source, stdout=subprocess.PIPE)
+        if not shutil.which('git'):
+            return Result.skip('git is not installed')
+        files = subprocess.run(['git', 'ls-files', '-z'], cwd=runner.source, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         if files.returncode:
             return Result.skip('not a git checkout')
         missing = []
