@@ -393,6 +393,42 @@ static void a_queue_pair_that_destroys_itself_takes_its_completions_along(void)
 	pair_close(&p);
 }
 
+/* Interpreters do that when they end: objects go in any order, and some after their context. */
+static void objects_may_be_destroyed_after_their_context_is_closed(void)
+{
+	struct options opt = { .events = true };
+	char *memory = fresh(PAGE);
+
+	for (int i = 0; i < 20; i++) {
+		struct ibv_mr *pinned, *on_demand;
+		struct end e;
+
+		end_open(&e, &opt);
+		pinned = reg(&e, memory, PAGE, LOCAL);
+		on_demand = reg(&e, memory, PAGE, LOCAL | ODP);
+		/* What it says is its own affair; the program goes on. */
+		ibv_close_device(e.ctx);
+		if (i % 2) {
+			ibv_dereg_mr(pinned);
+			ibv_dereg_mr(on_demand);
+			ibv_destroy_qp(e.qp);
+		}
+		ibv_destroy_cq(e.cq);
+		ibv_destroy_comp_channel(e.channel);
+		ibv_dealloc_pd(e.pd);
+	}
+	/* And a new device is none the worse for it. */
+	{
+		struct pair p;
+
+		pair_open(&p, NULL);
+		post_recv(&p.b, NULL, NULL, 0);
+		post(&p.a, IBV_WR_SEND, NULL, NULL, 0, NULL, 0);
+		wait_for(&p.a, IBV_WC_SUCCESS);
+		pair_close(&p);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check_case cases[] = {
@@ -410,6 +446,7 @@ int main(int argc, char **argv)
 		CASE(what_is_in_use_cannot_be_destroyed),
 		CASE(a_queue_keeps_its_completions_when_resized),
 		CASE(a_queue_pair_that_destroys_itself_takes_its_completions_along),
+		CASE(objects_may_be_destroyed_after_their_context_is_closed),
 	};
 
 	return check_main(cases, COUNT(cases), argc, argv);
