@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 #include "wire/watch.h"
 
+#include "base/clock.h"
 #include "wire/channel.h"
 #include "wire/meet.h"
 
 #define POLLS_PER_LOOK                                                                                       \
 	24 /* a poll that finds nothing takes 50 to 100 ns: a look every two microseconds or so */
-#define LOOKS 2
+/* Longer than a thread that polls is busy with one thing of its own, such as copying a large message. */
+#define PATIENCE_NS (50 * NSEC_PER_USEC)
 
 void watch_init(struct watch *w)
 {
@@ -53,7 +55,7 @@ void watch_add(struct watch *w, struct wire_channel *c)
 	channel_ref(c);
 	pthread_mutex_lock(&w->lock);
 	d->pos = atomic_load(&d->committed);
-	d->looks = 0;
+	d->since = 0;
 	list_add_tail(&w->channels, &d->node);
 	atomic_fetch_add_explicit(&w->n, 1, memory_order_relaxed);
 	pthread_mutex_unlock(&w->lock);
@@ -61,31 +63,33 @@ void watch_add(struct watch *w, struct wire_channel *c)
 
 enum verdict { KEEP, CONTENT, NUDGE };
 
-static enum verdict look(struct wire_channel *c)
+static enum verdict look(struct wire_channel *c, uint64_t now)
 {
 	struct watched *d = &c->watched;
 	uint64_t consumed = atomic_load(&c->head->consumed), committed;
 
+	if (!d->since)
+		d->since = now;
 	if (consumed < d->pos)
-		return ++d->looks < LOOKS ? KEEP : NUDGE;
+		return now - d->since < PATIENCE_NS ? KEEP : NUDGE;
 	/* Commits since then found the channel watched already and counted on us. */
 	committed = atomic_load(&d->committed);
 	if (consumed >= committed)
 		return CONTENT;
 	d->pos = committed;
-	d->looks = 0;
+	d->since = now;
 	return KEEP;
 }
 
 /* One channel whose time has come leaves the list; its reference goes to the caller. */
-static struct wire_channel *next_over(struct watch *w, bool *nudge)
+static struct wire_channel *next_over(struct watch *w, uint64_t now, bool *nudge)
 {
 	struct wire_channel *over = NULL;
 
 	pthread_mutex_lock(&w->lock);
 	list_for_each (node, &w->channels) {
 		struct wire_channel *c = container_of(node, struct wire_channel, watched.node);
-		enum verdict v = look(c);
+		enum verdict v = look(c, now);
 
 		if (v == KEEP)
 			continue;
@@ -102,12 +106,14 @@ void watch_poll(struct watch *w)
 {
 	uint32_t turns = atomic_load_explicit(&w->turns, memory_order_relaxed) + 1;
 	struct wire_channel *c;
+	uint64_t now;
 	bool nudge;
 
 	atomic_store_explicit(&w->turns, turns, memory_order_relaxed);
 	if (turns % POLLS_PER_LOOK)
 		return;
-	while ((c = next_over(w, &nudge))) {
+	now = clock_ns();
+	while ((c = next_over(w, now, &nudge))) {
 		if (nudge) {
 			meet_nudge(c->sock);
 			counter_add(&c->w->counters->wakes_sent, 1);

@@ -2,11 +2,11 @@
 /*
  * Watching receivers that promised to poll. A commit to a receiver whose door says POLLED wakes nobody; the
  * channel is then watched: our own polls look now and then whether the receiver has taken the packet. If it
- * has not after a few looks, its thread is not polling any more (it spins on memory, computes, or has lost
+ * has not for a while, its thread is not polling any more (it spins on memory, computes, or has lost
  * its CPU), and its engine is nudged. A nudge says more than a wake-up: an owner that gets many of them stops
  * promising (nic/engine.c).
  *
- * Costs a flag per commit and a load of the receiver's index per look; no clock is read.
+ * Costs a flag per commit and a load of the receiver's index and of the clock per look.
  */
 #ifndef UNPIN_WIRE_WATCH_H
 #define UNPIN_WIRE_WATCH_H
@@ -33,7 +33,7 @@ struct watched {
 	struct list node;	    /* watch lock */
 	_Atomic bool on;	    /* set by commits, cleared under the watch lock */
 	uint64_t pos;		    /* watch lock: the receiver's index has to pass this */
-	uint32_t looks;		    /* watch lock: that found it had not */
+	uint64_t since;		    /* watch lock: of the first look at pos; 0: none yet */
 	_Atomic uint64_t committed; /* descriptors sent so far; written under the channel's lock */
 };
 
