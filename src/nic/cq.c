@@ -12,6 +12,7 @@
 
 /* A poller that always finds something still has to drive progress now and then. */
 #define POLLS_BETWEEN_PROGRESS 64
+#define POLLS_PER_WORK	       16
 /* Empty polls in a row before the processor is offered to others, and between such offers: a poll takes some
  * 50 ns. */
 #define YIELD_AFTER 512
@@ -283,6 +284,7 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 		return -EIO;
 	if (n <= 0)
 		return n ? -EINVAL : 0;
+	nic_engine_polled(nic, 1);
 	got = take(cq, n, wc);
 	if (got) {
 		unsigned polls = atomic_load_explicit(&cq->polls, memory_order_relaxed) + (unsigned)got;
@@ -296,11 +298,13 @@ int nic_cq_poll(struct nic_cq *cq, int n, struct ibv_wc *wc)
 	}
 	if (cq->overrun)
 		return -EOVERFLOW;
-	nic_engine_polled(nic);
-	if (nic_progress(nic, &burst))
+	if (nic_progress(nic, &burst)) {
+		/* Work done in polls makes them few. */
+		nic_engine_polled(nic, POLLS_PER_WORK);
 		got = take(cq, n, wc);
-	else
+	} else {
 		give_way(cq);
+	}
 	return got;
 }
 

@@ -9,8 +9,8 @@
  * left lying: they nudge (wire/watch.h). An engine that is nudged often does not believe in pollers for a
  * while and stays ARMED, which costs peers a wake-up per burst and this process nothing.
  *
- * The engine alone moves between the two. It turns to POLLED when it finds that polls came up empty again and
- * again over a window of time, and to ARMED when they did not (the wire stores ARMED, fences and rechecks
+ * The engine alone moves between the two. It turns to POLLED when it finds that the queues were polled again
+ * and again over a window of time, and to ARMED when they did not (the wire stores ARMED, fences and rechecks
  * every ring; then the run queue is rechecked here). An application that asks to be notified resets the
  * count, so one that sleeps on events is never taken for a poller.
  *
@@ -41,7 +41,7 @@
 #define SPIN_TRY	16 /* when it does not pay: one in so many is tried */
 #define SWEEP_NS	(250 * NSEC_PER_MSEC)
 #define WINDOW_NS	(200 * NSEC_PER_USEC) /* polls are counted over at least this long */
-#define POLLER_AT	64 /* empty polls in a window that make a poller: a busy one does thousands */
+#define POLLER_AT	64 /* polls in a window that make a poller: a busy one does thousands */
 #define NUDGES		8  /* within this time... */
 #define NUDGE_WINDOW_NS (5 * NSEC_PER_MSEC)
 #define DISTRUST_NS	(100 * NSEC_PER_MSEC) /* ...and pollers are not believed in for this long */
@@ -317,16 +317,16 @@ bool nic_progress(struct nic *nic, struct nic_burst *b)
 	return did;
 }
 
-void nic_engine_polled(struct nic *nic)
+void nic_engine_polled(struct nic *nic, uint32_t weight)
 {
-	uint32_t n = atomic_load_explicit(&nic->empty_polls, memory_order_relaxed);
+	uint32_t n = atomic_load_explicit(&nic->recent_polls, memory_order_relaxed);
 
-	atomic_store_explicit(&nic->empty_polls, n + 1, memory_order_relaxed);
+	atomic_store_explicit(&nic->recent_polls, n + weight, memory_order_relaxed);
 }
 
 void nic_engine_sleeping(struct nic *nic)
 {
-	atomic_store(&nic->empty_polls, 0);
+	atomic_store(&nic->recent_polls, 0);
 	if (atomic_load(&nic->engine_ticking))
 		nic_engine_wake(nic);
 }
@@ -466,7 +466,7 @@ static bool nudged(struct nic *nic, struct poll_window *win, uint64_t now)
  * ends it at once. */
 static bool somebody_polls(struct nic *nic, struct poll_window *win, uint64_t now)
 {
-	uint32_t polls = atomic_load_explicit(&nic->empty_polls, memory_order_relaxed);
+	uint32_t polls = atomic_load_explicit(&nic->recent_polls, memory_order_relaxed);
 
 	if (polls == 0) {
 		win->since = now;
@@ -474,7 +474,7 @@ static bool somebody_polls(struct nic *nic, struct poll_window *win, uint64_t no
 	} else if (now - win->since >= WINDOW_NS) {
 		win->since = now;
 		win->polled = polls >= POLLER_AT && now >= win->distrust_until;
-		atomic_store_explicit(&nic->empty_polls, 0, memory_order_relaxed);
+		atomic_store_explicit(&nic->recent_polls, 0, memory_order_relaxed);
 		return win->polled;
 	}
 	return win->polled;

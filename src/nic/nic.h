@@ -255,8 +255,8 @@ struct nic {
 	int engine_epfd;
 	bool engine_started;
 	_Atomic bool engine_stop;
-	_Atomic bool engine_ticking;  /* asleep for one tick in the POLLED state: pollers carry the work */
-	_Atomic uint32_t empty_polls; /* polls that found nothing since the engine last looked; lost updates
+	_Atomic bool engine_ticking;   /* asleep for one tick in the POLLED state: pollers carry the work */
+	_Atomic uint32_t recent_polls; /* polls since the engine last looked; lost updates
 					 do no harm */
 	_Atomic uint64_t
 		engine_until; /* when the sleeping engine looks at timers by itself; 0: it is awake */
@@ -280,8 +280,8 @@ void nic_engine_stop(struct nic *nic);
 void nic_engine_loop(struct nic *nic);
 /* One round of progress by the calling thread. Returns whether anything was done. */
 bool nic_progress(struct nic *nic, struct nic_burst *b);
-/* A poller found nothing. */
-void nic_engine_polled(struct nic *nic);
+/* Somebody polled; one poll that did work counts for several that did not. */
+void nic_engine_polled(struct nic *nic, uint32_t weight);
 /* The application is about to sleep on a completion channel: the engine takes over. */
 void nic_engine_sleeping(struct nic *nic);
 /* The queue pair's next deadline, after each run. */

@@ -68,10 +68,10 @@ struct wire_channel *channel_new(struct wire *w, uint32_t slot)
 	atomic_init(&c->refs, 1);
 	list_init(&c->dropping);
 	list_init(&c->hungry);
-	watched_init(&c->watched);
 	list_init(&c->waiting);
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_cond_init(&c->called, NULL);
+	watch_enter(&w->watch, c);
 	return c;
 }
 
@@ -84,6 +84,7 @@ void channel_put(struct wire_channel *c)
 {
 	if (atomic_fetch_sub(&c->refs, 1) != 1)
 		return;
+	watch_leave(&c->w->watch, c);
 	fds_close(&c->w->fds, &c->memfd);
 	fds_close(&c->w->fds, &c->sock);
 	doorbell_close(&c->bell);
@@ -332,7 +333,7 @@ void wire_commit(struct wire_flow *f, struct wire_tx *tx, uint32_t src_qpn, uint
 	if (due)
 		ring_receiver(c);
 	else if (open)
-		watch_add(&c->w->watch, c);
+		watch_set(&c->w->watch, &c->watched);
 }
 
 void wire_cancel(struct wire_flow *f, struct wire_tx *tx)

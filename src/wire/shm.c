@@ -107,6 +107,7 @@ static void destroy(struct wire *w)
 	fds_close(&w->fds, &w->epoll);
 	door_close(&w->door);
 	fds_fini(&w->fds);
+	watch_fini(&w->watch);
 	pthread_mutex_destroy(&w->hungry_lock);
 	pthread_mutex_destroy(&w->rx_lock);
 	pthread_mutex_destroy(&w->lock);
@@ -150,7 +151,6 @@ int wire_open(const struct wire_cfg *cfg, struct wire **out)
 
 void wire_close(struct wire *w)
 {
-	watch_fini(&w->watch);
 	pthread_mutex_lock(&w->lock);
 	peer_stop_listening(w);
 	peer_close_all(w);
@@ -261,7 +261,7 @@ int wire_poll(struct wire *w, int budget)
 	}
 	if (atomic_load_explicit(&w->nhungry, memory_order_relaxed))
 		give_credit(w);
-	if (atomic_load_explicit(&w->watch.n, memory_order_relaxed))
+	if (atomic_load_explicit(&w->watch.any, memory_order_relaxed))
 		watch_poll(&w->watch);
 	return n;
 }

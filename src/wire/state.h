@@ -3,7 +3,7 @@
  * The wire itself: what channel.c (sending), inbound.c (receiving), peer.c (meeting and parting) and shm.c
  * (composition) share.
  *
- * Locks, in order: lock, rx_lock, a channel's lock, hungry_lock; the watch's lock is taken alone. Beside each
+ * Locks, in order: lock, rx_lock, a channel's lock, hungry_lock; the watch's lock. Beside each
  * field stands what protects it.
  */
 #ifndef UNPIN_WIRE_STATE_H
