@@ -37,20 +37,23 @@ int nic_channel_create(struct nic_context *ctx, struct nic_channel **out)
 		free(ch);
 		return err;
 	}
-	atomic_fetch_add(&ctx->objects, 1);
+	nic_context_ref(ctx);
 	*out = ch;
 	return 0;
 }
 
 int nic_channel_destroy(struct nic_channel *ch)
 {
+	struct nic_context *ctx;
+
 	if (nic_context_check(ch->ctx))
 		return 0; /* inherited: forgotten, memory is left */
 	if (atomic_load(&ch->users))
 		return -EBUSY;
 	nic_event_queue_fini(&ch->queue);
-	atomic_fetch_sub(&ch->ctx->objects, 1);
+	ctx = ch->ctx;
 	free(ch);
+	nic_context_unref(ctx);
 	return 0;
 }
 
@@ -114,7 +117,7 @@ int nic_cq_create(struct nic_context *ctx, int cqe, struct nic_channel *ch, void
 	list_init(&cq->async_event.node);
 	if (ch)
 		atomic_fetch_add(&ch->users, 1);
-	atomic_fetch_add(&ctx->objects, 1);
+	nic_context_ref(ctx);
 	atomic_fetch_add_explicit(&ctx->nic->seg->cqs, 1, memory_order_relaxed);
 	*actual = cqe;
 	*out = cq;
@@ -169,10 +172,10 @@ int nic_cq_destroy(struct nic_cq *cq)
 	}
 	nic_event_retire(&ctx->async, &cq->async_source, &cq->async_event, 1);
 	atomic_fetch_sub_explicit(&ctx->nic->seg->cqs, 1, memory_order_relaxed);
-	atomic_fetch_sub(&ctx->objects, 1);
 	pthread_mutex_destroy(&cq->lock);
 	free(cq->ring);
 	free(cq);
+	nic_context_unref(ctx);
 	return 0;
 }
 

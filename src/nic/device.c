@@ -268,6 +268,7 @@ int nic_context_open(struct nic_context **out)
 	if (err)
 		goto queue;
 	ctx->generation = ctx->nic->generation;
+	atomic_store(&ctx->refs, 1);
 	*out = ctx;
 	return 0;
 queue:
@@ -297,25 +298,32 @@ static void discard_objects(struct nic_context *ctx)
 		struct nic_pd *pd = mr ? atomic_load(&mr->pd) : NULL;
 
 		if (pd && pd->ctx == ctx)
-			nic_mr_destroy(mr);
+			nic_mr_discard(mr);
 	}
 }
 
-void nic_context_close(struct nic_context *ctx)
+void nic_context_ref(struct nic_context *ctx)
 {
-	bool left;
+	atomic_fetch_add(&ctx->refs, 1);
+}
 
-	if (nic_context_check(ctx))
-		return;
-	if (atomic_load(&ctx->objects))
-		discard_objects(ctx);
-	left = atomic_load(&ctx->objects);
+bool nic_context_unref(struct nic_context *ctx)
+{
+	if (atomic_fetch_sub(&ctx->refs, 1) != 1)
+		return false;
 	nic_put(ctx->nic);
-	/* What is left (PDs, CQs, channels) points here: then the structure stays, as the objects do. */
-	if (left)
-		return;
 	nic_event_queue_fini(&ctx->async);
 	free(ctx);
+	return true;
+}
+
+bool nic_context_close(struct nic_context *ctx)
+{
+	if (nic_context_check(ctx))
+		return false;
+	if (atomic_load(&ctx->refs) > 1)
+		discard_objects(ctx);
+	return nic_context_unref(ctx);
 }
 
 /* --- protection domains
@@ -334,7 +342,7 @@ int nic_pd_create(struct nic_context *ctx, struct nic_pd **out)
 		return -ENOMEM;
 	pd->ctx = ctx;
 	pd->handle = atomic_fetch_add(&handles, 1) + 1;
-	atomic_fetch_add(&ctx->objects, 1);
+	nic_context_ref(ctx);
 	atomic_fetch_add_explicit(&ctx->nic->seg->pds, 1, memory_order_relaxed);
 	*out = pd;
 	return 0;
@@ -342,12 +350,15 @@ int nic_pd_create(struct nic_context *ctx, struct nic_pd **out)
 
 int nic_pd_destroy(struct nic_pd *pd)
 {
+	struct nic_context *ctx;
+
 	if (nic_context_check(pd->ctx))
 		return 0; /* inherited: forgotten, memory is left */
 	if (atomic_load(&pd->users))
 		return -EBUSY;
 	atomic_fetch_sub_explicit(&pd->ctx->nic->seg->pds, 1, memory_order_relaxed);
-	atomic_fetch_sub(&pd->ctx->objects, 1);
+	ctx = pd->ctx;
 	free(pd);
+	nic_context_unref(ctx);
 	return 0;
 }

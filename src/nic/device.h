@@ -32,7 +32,7 @@ struct nic_context {
 	struct nic *nic;
 	struct nic_event_queue async; /* async.fd is the context's async_fd */
 	uint64_t generation;
-	_Atomic int objects; /* PDs, CQs, channels, QPs, MRs alive */
+	_Atomic int refs; /* one while open, and one for each PD, CQ, channel, QP and MR */
 };
 
 /* The name this process's device has: UNPIN_DEVICE, or "unpin0". Letters, digits, '_', '-', at most 31;
@@ -43,10 +43,11 @@ const char *nic_device_name(void);
 int nic_context_open(struct nic_context **out);
 /*
  * As ibv_close_device(3): objects still alive are not freed, but their resources are given back, as the
- * kernel does when the last descriptor goes: queue pairs stop, regions are unpinned. An inherited context in
- * a forked child is only forgotten.
+ * kernel does when the last descriptor goes: queue pairs stop, regions are unpinned. They may still be
+ * destroyed afterwards; the context, and the device if it is the last one, goes with the last of them. True:
+ * it has gone already. An inherited context in a forked child is only forgotten (false).
  */
-void nic_context_close(struct nic_context *ctx);
+bool nic_context_close(struct nic_context *ctx);
 /* -EIO when the context is inherited from a parent process, else 0. */
 int nic_context_check(const struct nic_context *ctx);
 

@@ -291,9 +291,10 @@ int nic_mr_create(
 	}
 	mr->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
 	mr->access = access;
+	mr->discarded = false;
 	atomic_store(&mr->pd, pd);
 	atomic_fetch_add(&pd->users, 1);
-	atomic_fetch_add(&pd->ctx->objects, 1);
+	nic_context_ref(pd->ctx);
 	atomic_fetch_add_explicit(&nic->seg->mrs, 1, memory_order_relaxed);
 	nic_segment_region_set(mr, pd->handle);
 	pinned_gauge(nic);
@@ -302,21 +303,29 @@ int nic_mr_create(
 	return 0;
 }
 
+void nic_mr_discard(struct nic_mr *mr)
+{
+	if (mr->discarded)
+		return;
+	mr->discarded = true;
+	nic_segment_region_clear(mr);
+	map_out(mr);
+	pinned_gauge(mr->nic);
+	atomic_fetch_sub_explicit(&mr->nic->seg->mrs, 1, memory_order_relaxed);
+}
+
 void nic_mr_destroy(struct nic_mr *mr)
 {
 	struct nic_pd *pd = atomic_load(&mr->pd);
-	struct nic *nic = mr->nic;
+	struct nic_context *ctx = pd->ctx;
 
-	if (nic_context_check(pd->ctx))
+	if (nic_context_check(ctx))
 		return; /* inherited: forgotten, memory is left */
-	nic_segment_region_clear(mr);
-	map_out(mr);
+	nic_mr_discard(mr);
 	atomic_store(&mr->pd, NULL);
-	pinned_gauge(nic);
-	atomic_fetch_sub_explicit(&nic->seg->mrs, 1, memory_order_relaxed);
-	atomic_fetch_sub(&pd->ctx->objects, 1);
 	atomic_fetch_sub(&pd->users, 1);
 	row_give(mr);
+	nic_context_unref(ctx);
 }
 
 /* A new translation is made beside the old one, so that a failure leaves the old one standing. */
@@ -359,6 +368,8 @@ int nic_mr_rereg(struct nic_mr *mr, int flags, struct nic_pd *pd, uint64_t addr,
 	err = nic_context_check(old_pd->ctx);
 	if (err)
 		return err;
+	if (mr->discarded)
+		return -EINVAL;
 	if (!flags || (flags & ~known) || ((flags & IBV_REREG_MR_CHANGE_PD) && !pd))
 		return -EINVAL;
 	err = check_access(new_access);

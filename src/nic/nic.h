@@ -34,6 +34,11 @@
 #define NIC_QP_ROWS   4096u
 #define NIC_QP_WINDOW 128u /* request packets in flight per queue pair */
 
+/* Each object holds its context; letting go is the last thing its destruction does, since the device may go
+ * with it. True: the context has gone. */
+void nic_context_ref(struct nic_context *ctx);
+bool nic_context_unref(struct nic_context *ctx);
+
 struct nic_pd {
 	struct nic_context *ctx;
 	_Atomic int users; /* memory regions and queue pairs */
@@ -50,6 +55,7 @@ struct nic_mr {
 	uint64_t addr, length, iova; /* stable while a user is inside */
 	int access;
 	bool on_demand;
+	bool discarded;			     /* under nic->lock or by whoever destroys it */
 	struct pin *pin;		     /* when pinned */
 	struct odp_region region;	     /* when on demand */
 	struct unpin_odp_counters *counters; /* in the exported segment */
@@ -79,6 +85,8 @@ int nic_mr_atomic(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint3
 /* Key, bounds and rights only. 0 or -EACCES. */
 int nic_mr_check(struct nic *nic, struct nic_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access);
 
+/* The context is being closed over it: its memory is let go, and it is still to be destroyed. */
+void nic_mr_discard(struct nic_mr *mr);
 void nic_keys_init(struct nic *nic);
 void nic_keys_fini(struct nic *nic);
 
@@ -219,7 +227,7 @@ void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type);
 
 /* The row of a number, alive or not. NULL: never used. */
 struct nic_qp *nic_qp_lookup(struct nic *nic, uint32_t num);
-/* Destroys without waiting for acknowledgements of events (the context is being closed over it). */
+/* The context is being closed over it: it stops, and is still to be destroyed. */
 void nic_qp_discard(struct nic_qp *qp);
 void nic_qps_init(struct nic *nic);
 void nic_qps_fini(struct nic *nic);

@@ -190,7 +190,7 @@ int nic_qp_create(struct nic_pd *pd, struct nic_qp_init *init, struct nic_qp **o
 	atomic_fetch_add(&pd->users, 1);
 	atomic_fetch_add(&qp->send_cq->users, 1);
 	atomic_fetch_add(&qp->recv_cq->users, 1);
-	atomic_fetch_add(&pd->ctx->objects, 1);
+	nic_context_ref(pd->ctx);
 	atomic_fetch_add_explicit(&nic->seg->qps, 1, memory_order_relaxed);
 	*out = qp;
 	return 0;
@@ -233,15 +233,17 @@ static void stop(struct nic_qp *qp)
 
 static void release(struct nic_qp *qp)
 {
+	struct nic_context *ctx = qp->ctx;
+
 	atomic_fetch_sub(&qp->send_cq->users, 1);
 	atomic_fetch_sub(&qp->recv_cq->users, 1);
 	atomic_fetch_sub(&qp->pd->users, 1);
-	atomic_fetch_sub(&qp->ctx->objects, 1);
 	atomic_fetch_sub_explicit(&qp->nic->seg->qps, 1, memory_order_relaxed);
 	ib_sq_fini(&qp->sq);
 	free(qp->rq.ring);
 	qp->rq.ring = NULL;
 	row_give(qp);
+	nic_context_unref(ctx);
 }
 
 int nic_qp_destroy(struct nic_qp *qp)
@@ -257,9 +259,6 @@ int nic_qp_destroy(struct nic_qp *qp)
 void nic_qp_discard(struct nic_qp *qp)
 {
 	stop(qp);
-	qp->event_source.acked = qp->event_source.reported;
-	nic_event_retire(&qp->ctx->async, &qp->event_source, qp->event, NIC_QP_EVENTS);
-	release(qp);
 }
 
 uint32_t nic_qp_num(const struct nic_qp *qp)
@@ -443,7 +442,8 @@ int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	if (err)
 		return err;
 	pthread_mutex_lock(&qp->run_lock);
-	err = modify_locked(qp, attr, mask);
+	/* Not live: its context was closed over it. */
+	err = qp->live ? modify_locked(qp, attr, mask) : -EIO;
 	pthread_mutex_unlock(&qp->run_lock);
 	if (!err)
 		nic_qp_run(qp, &burst);

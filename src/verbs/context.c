@@ -114,13 +114,20 @@ err_free:
 	return NO_POINTER(ret);
 }
 
-/* As the man page has it, objects still alive are not freed with it; nic gives back what they hold. */
+/*
+ * As the man page has it, objects still alive are not freed with it; nic gives back what they hold. They name
+ * the context when they are destroyed later, as programs and interpreters do at their end: its memory stays
+ * then.
+ */
 int context_close(struct ibv_context *context)
 {
 	struct context *ctx = to_context(context);
+	bool gone = nic_context_close(ctx->nic);
 
-	nic_context_close(ctx->nic);
 	fd_close(context->cmd_fd);
+	context->cmd_fd = -1;
+	if (!gone)
+		return 0;
 	pthread_mutex_destroy(&context->mutex);
 	free(ctx->private_room);
 	free(ctx);

@@ -91,7 +91,7 @@ void pair_close(struct pair *p)
 		assert_int_equal(0, nic_cq_destroy(p->cq[i]));
 	assert_int_equal(0, nic_channel_destroy(p->channel));
 	assert_int_equal(0, nic_pd_destroy(p->pd));
-	assert_int_equal(0, atomic_load(&p->ctx->objects));
+	assert_int_equal(0, atomic_load(&p->ctx->refs) - 1);
 	nic_context_close(p->ctx);
 }
 
