@@ -14,8 +14,8 @@ JOBS   :=
 SUITE  :=
 K      :=
 
-# What a person uses; the test programs are built by make test.
-THINGS := unpin libunpin.so
+# What a person uses, and the example of the README; the test programs are built by make test.
+THINGS := unpin libunpin.so examples/on_demand
 # Where a distribution with multiarch expects libraries; meson finds out by itself only where dpkg-dev is installed.
 TRIPLET = $(shell cc -print-multiarch 2>/dev/null)
 LIBDIR  = $(if $(TRIPLET),lib/$(TRIPLET),lib)
