@@ -181,6 +181,8 @@ struct nic_qp {
 	struct wire_channel *channel;
 	_Atomic uint32_t peer_slot;
 	struct nic_cq *overrun; /* a completion did not fit in this one; under the run lock */
+	uint32_t budget; /* steps left in this run, and whether they did not suffice; under the run lock */
+	bool more;
 	bool hand_over; /* the last run stopped at a copy that this thread may not make; under the run lock */
 	_Atomic bool peer_lost,
 		peer_dead; /* told by the wire; the run hands them on after the packets before them */

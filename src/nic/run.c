@@ -17,6 +17,10 @@
 #include "base/log.h"
 #include "nic/nic.h"
 
+/* Steps per run: then it is the next queue pair's turn, and the calling thread gets out of a stream without
+ * end. */
+#define BUDGET 128u
+
 /* Results of a step beside 0 and the errors that ib_done() takes. */
 enum { PARKED = 1, BLOCKED, HAND_OVER };
 
@@ -322,6 +326,11 @@ static bool run_lane(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, uin
 			did = true;
 			continue;
 		}
+		if (!qp->budget) {
+			qp->more = true;
+			break;
+		}
+		qp->budget--;
 		lane->serial = s->serial;
 		atomic_store_explicit(&lane->ready, false, memory_order_relaxed);
 		r = carry_out[s->op](qp, b, l, s);
@@ -348,9 +357,11 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 	uint64_t now = clock_ns();
 	bool did;
 
+	qp->budget = BUDGET;
+	qp->more = false;
 	if (ib_deadline(&qp->ib) <= now)
 		ib_tick(&qp->ib, now);
-	do {
+	for (;;) {
 		did = atomic_load(&qp->peer_lost) && atomic_exchange(&qp->peer_lost, false);
 		if (did)
 			ib_lost(&qp->ib, now);
@@ -359,10 +370,14 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 		did |= run_lane(qp, b, IB_COMPLETER, now);
 		did |= run_lane(qp, b, IB_RESPONDER, now);
 		did |= run_lane(qp, b, IB_REQUESTER, now);
-	} while (did && !qp->hand_over);
+		if (!did || qp->hand_over || qp->more)
+			break;
+		/* Copies and faults have taken their time; the timers that start now start now. */
+		now = clock_ns();
+	}
 	/* What the peer had sent before it died has been handled now, unless a lane waits for a fault and
 	 * holds more back. */
-	if (atomic_load(&qp->peer_dead) && !qp->lane[IB_COMPLETER].parked) {
+	if (atomic_load(&qp->peer_dead) && !qp->lane[IB_COMPLETER].parked && !qp->more) {
 		atomic_store(&qp->peer_dead, false);
 		ib_peer_dead(&qp->ib, now);
 		run_lane(qp, b, IB_COMPLETER, now);
@@ -374,18 +389,21 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 
 void nic_qp_run(struct nic_qp *qp, struct nic_burst *b)
 {
-	bool hand_over = false;
+	bool hand_over = false, more = false;
 
 	atomic_exchange(&qp->kick, 1);
 	while (!pthread_mutex_trylock(&qp->run_lock)) {
 		if (atomic_exchange(&qp->kick, 0) && qp->live) {
 			run_locked(qp, b);
 			hand_over = qp->hand_over;
+			more = qp->more;
 		}
 		pthread_mutex_unlock(&qp->run_lock);
-		if (hand_over || !atomic_load(&qp->kick))
+		if (hand_over || more || !atomic_load(&qp->kick))
 			break;
 	}
 	if (hand_over)
 		nic_qp_schedule_engine(qp);
+	else if (more)
+		nic_qp_schedule(qp);
 }
