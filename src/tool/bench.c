@@ -93,6 +93,7 @@ static int connect_both(struct bench *b)
 	err = endpoint_open(&b->e, &b->choice);
 	if (err)
 		return bench_fail_endpoint(b, err);
+	b->e.lifeline = b->peer.fd;
 	err = peer_call(&b->peer, &q);
 	if (err)
 		return bench_fail_peer(b, err);

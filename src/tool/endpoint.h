@@ -42,7 +42,10 @@ struct endpoint {
 	bool odp; /* on-demand paging with send, receive, write and read on reliable connections */
 	bool odp_implicit;
 	uint64_t max_mr_size;
-	unsigned unacked; /* completion events to acknowledge */
+	unsigned unacked;   /* completion events to acknowledge */
+	int lifeline;	    /* a socket that hangs up when the other end's process has ended; -1: none. The
+			       caller sets it after endpoint_open and keeps it open until endpoint_close. */
+	uint64_t looked_ns; /* when the lifeline was last looked at */
 	char why[256];
 };
 
@@ -89,11 +92,20 @@ struct endpoint_done {
 };
 int endpoint_poll(struct endpoint *e, struct endpoint_done *done, int max);
 
-/* Polls until that many sends and receives have completed since done was zeroed. -ETIMEDOUT, -EINTR when
- * *endpoint_stop is set. */
+/*
+ * What a loop that waits for the other end asks now and then. 0: wait on. -EINTR: endpoint_stop is set.
+ * -EPIPE: the other process has ended, which a queue pair that only waits to be written to is never told.
+ * -ETIMEDOUT: ENDPOINT_TIMEOUT_NS have passed since the first call, the one with *deadline 0; missing is what
+ * did not come, for e->why. It costs a system call at most every 10 ms.
+ */
+int endpoint_patience(struct endpoint *e, uint64_t *deadline, const char *missing);
+
+/* Polls until that many sends and receives have completed since done was zeroed. Errors of endpoint_poll and
+ * endpoint_patience. */
 int endpoint_wait(struct endpoint *e, struct endpoint_done *done, unsigned sends, unsigned recvs);
 
-/* Asks for an event and, when nothing has completed meanwhile, sleeps for it. */
+/* Asks for an event and, when nothing has completed meanwhile, sleeps for it. Errors of endpoint_poll and
+ * endpoint_patience. */
 int endpoint_sleep(struct endpoint *e, struct endpoint_done *done);
 /* Acknowledges events so far. */
 void endpoint_ack(struct endpoint *e);

@@ -53,6 +53,7 @@ static int verb_open(struct server *s, const struct peer_request *q)
 
 	if (err)
 		return err;
+	s->e.lifeline = s->fd;
 	/* The device's own threads have started and are free to run anywhere; this one stays on its
 	 * processor. */
 	machine_pin_thread(1);
