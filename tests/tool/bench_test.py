@@ -5,11 +5,14 @@
 
 Figures are never judged here, for the machine may be busy: what is there, what must be zero, and what must add up is.
 """
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 UNPIN = os.path.realpath(sys.argv[1])
@@ -36,8 +39,8 @@ def case(function):
         print('[  FAILED  ] %s\n  %s: %s' % (function.__name__, type(e).__name__, e), file=sys.stderr, flush=True)
 
 
-def run(*args, want=0, wrap=(), timeout=200):
-    p = subprocess.run(list(wrap) + [UNPIN] + list(args), env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+def run(*args, want=0, wrap=(), timeout=200, program=UNPIN):
+    p = subprocess.run(list(wrap) + [program] + list(args), env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                        timeout=timeout)
     assert p.returncode == want, 'status %d, not %d: %s\n%s' % (p.returncode, want, ' '.join(args), p.stderr)
     return p
@@ -47,12 +50,28 @@ def bench(*args):
     return json.loads(run('bench', '--quick', '--pairs', '3', '--json', '-', *args).stdout)
 
 
-def nobody():
-    """The words that run a command as another user, if that user can execute ours."""
-    words = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups']
-    if subprocess.run(words + [UNPIN, '--version'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
-        raise Skip('another user cannot execute ' + UNPIN)
-    return words
+NOBODY = ('setpriv', '--reuid=65534', '--regid=65534', '--clear-groups')
+
+
+class Everyones:
+    """A copy of the command and its library that every user may run: the build may lie in a home directory."""
+
+    def __enter__(self):
+        self.folder = tempfile.mkdtemp(prefix=DEVICE)
+        try:
+            os.chmod(self.folder, 0o755)
+            for name in ('unpin', 'libunpin.so'):
+                os.chmod(shutil.copy(os.path.join(os.path.dirname(UNPIN), name), self.folder), 0o755)
+            # Asked of a program that is that user by then: setpriv itself still has root's rights when it executes one.
+            if subprocess.run(NOBODY + ('test', '-r', os.path.join(self.folder, 'libunpin.so'))).returncode:
+                raise Skip('another user cannot read what lies in ' + self.folder)
+        except BaseException:
+            self.__exit__()
+            raise
+        return os.path.join(self.folder, 'unpin')
+
+    def __exit__(self, *unused):
+        shutil.rmtree(self.folder)
 
 
 class Background:
@@ -148,9 +167,10 @@ def the_text_says_what_each_part_means():
 
 def a_small_limit_on_locked_memory_is_explained():
     # Root is not bound by the limit.
-    wrap = ['prlimit', '--memlock=65536:65536'] + (nobody() if os.geteuid() == 0 else [])
-    result = json.loads(run('bench', '--quick', '--pairs', '3', '--json', '-', '--only', 'registration', '--size', '16M',
-                            wrap=wrap).stdout)
+    wrap = ('prlimit', '--memlock=65536:65536') + (NOBODY if os.geteuid() == 0 else ())
+    with Everyones() if os.geteuid() == 0 else contextlib.nullcontext(UNPIN) as program:
+        result = json.loads(run('bench', '--quick', '--pairs', '3', '--json', '-', '--only', 'registration', '--size', '16M',
+                                wrap=wrap, program=program).stdout)
     part = result['parts']['registration']
     assert any('ulimit -l' in n for n in part['notes']), part
     assert all('register_p50_us' in r for r in part['rows'] if r['region'] == 'on demand'), part
@@ -224,10 +244,10 @@ def stat_shows_a_running_process():
 def stat_of_another_users_process_is_refused():
     if os.geteuid() != 0:
         raise Skip('not root: there is nobody else to be')
-    with Background() as b:
-        p = run('stat', str(b.p.pid), want=1, wrap=nobody())
+    with Everyones() as program, Background() as b:
+        p = run('stat', str(b.p.pid), want=1, wrap=NOBODY, program=program)
         assert 'another user' in p.stderr, p.stderr
-        assert str(b.p.pid) not in run('stat', wrap=nobody()).stdout
+        assert str(b.p.pid) not in run('stat', wrap=NOBODY, program=program).stdout
 
 
 def watching_prints_again_and_again():
