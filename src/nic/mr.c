@@ -2,8 +2,11 @@
 #include "nic/mr.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
+#include "base/log.h"
 #include "nic/nic.h"
 
 #ifndef IBV_ACCESS_OPTIONAL_RANGE
@@ -215,6 +218,20 @@ static int check_access(int access)
 	return 0;
 }
 
+/* The application sees ENOMEM; the person in front of it sees why, once. */
+static void explain_limit(uint64_t length)
+{
+	static _Atomic bool told;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur == RLIM_INFINITY ||
+		atomic_exchange(&told, true))
+		return;
+	log_warn("cannot pin %" PRIu64 " KiB: the limit on locked memory is %" PRIu64
+		 " KiB (ulimit -l); raise it, or register with IBV_ACCESS_ON_DEMAND",
+		length >> 10, (uint64_t)limit.rlim_cur >> 10);
+}
+
 /* Fills an empty (closed) row's translation. The row has its key already. */
 static int map_in(struct nic_mr *mr, uint64_t addr, uint64_t length, int access)
 {
@@ -232,6 +249,8 @@ static int map_in(struct nic_mr *mr, uint64_t addr, uint64_t length, int access)
 		mr->pin = NULL;
 	} else {
 		err = pin_create(addr, length, writes, &mr->pin);
+		if (err == -ENOMEM)
+			explain_limit(length);
 		if (err)
 			return err;
 	}
