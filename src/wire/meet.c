@@ -122,14 +122,15 @@ int meet_pidfd(int sock, pid_t pid)
 
 	if (!getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &len))
 		return fd;
+	/* Before Linux 6.16 there is none of a process that has been reaped. */
 	if (errno != ENOPROTOOPT)
-		return -ESRCH;
+		return errno == EINVAL || errno == ENODATA ? -ESRCH : -errno;
 	/* Before Linux 6.5. The number may have been given to another process since; that the peer still
 	 * holds its end makes it very likely the right one (a child that inherited the socket could outlive
 	 * it). */
 	fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (fd < 0)
-		return -ESRCH;
+		return -errno;
 	if (meet_ended(sock)) {
 		close(fd);
 		return -ESRCH;

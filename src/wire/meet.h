@@ -37,8 +37,9 @@ int meet_connect(const struct meet_name *n);
 int meet_accept(int listener);
 /* Pid and user of the other end. 0 or a negative errno; pidfd is not filled in. */
 int meet_credentials(int sock, struct meet_peer *p);
-/* A pidfd of the other end's process. -ESRCH: it has died and been reaped, or cannot be seen from this pid
- * namespace. */
+/* A pidfd of the other end's process. -ESRCH: it has died and been reaped, cannot be seen from this pid
+ * namespace, or (before Linux 6.5) has closed its end, so that nothing says any more whose number it is.
+ * Other negative errno (descriptors, a filter). */
 int meet_pidfd(int sock, pid_t pid);
 /* Has the process behind the pidfd died? */
 bool meet_dead(int pidfd);

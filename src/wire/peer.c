@@ -106,6 +106,7 @@ static void end(struct peer *p, bool drain)
 	if (p->ending)
 		return;
 	p->ending = true;
+	p->drain = drain;
 	list_add_tail(&p->w->ending, &p->node);
 	unwatch(p->w, p->pidfd);
 	if (p->rx) {
@@ -121,11 +122,14 @@ static void end(struct peer *p, bool drain)
 	}
 }
 
-/* A socket has ended. Without goodbye the process is dying, and closes its files before it is dead. */
+/* A socket has ended. Without goodbye the process is dying, and closes its files before it is dead. Where no
+ * pidfd will tell us, that has to do. */
 static void end_of_socket(struct peer *p, int why)
 {
-	if (why == -ENOTCONN && !p->ending)
-		p->grace = clock_ns() + GRACE_NS;
+	if (why == -ENOTCONN && !p->ending) {
+		p->dead = p->pidfd < 0;
+		p->grace = p->dead ? 0 : clock_ns() + GRACE_NS;
+	}
 	end(p, true);
 }
 
@@ -355,10 +359,11 @@ static void refuse(struct guest *g, const char *why)
 enum verdict { VERDICT_YES, VERDICT_NO, VERDICT_LATER };
 
 /*
- * Does the slot belong to the process that says so? Its name must. A process that has just ended has no names
- * any more, and its last words are to be heard: then it is enough that nobody else has it.
+ * Does the slot belong to the process that says so? Its name must. A process that has just ended, or closed
+ * the device, has no names any more, and its last words are to be heard: then it is enough that nobody else
+ * has it. One that is about to end may lose its name before its connection.
  */
-static enum verdict owns_slot(struct guest *g)
+static enum verdict owns_slot(struct guest *g, uint64_t now)
 {
 	struct wire *w = g->w;
 	struct meet_name name;
@@ -368,8 +373,10 @@ static enum verdict owns_slot(struct guest *g)
 	if (meet_name(&name, w->euid, w->device, g->slot))
 		return VERDICT_NO;
 	sock = meet_connect(&name);
-	if (sock == -ECONNREFUSED)
-		return meet_dead(g->pidfd) || meet_ended(g->sock) ? VERDICT_YES : VERDICT_NO;
+	if (sock == -ECONNREFUSED && (meet_dead(g->pidfd) || meet_ended(g->sock)))
+		return VERDICT_YES;
+	if (sock == -ECONNREFUSED && now >= g->deadline)
+		return VERDICT_NO;
 	if (sock < 0)
 		return VERDICT_LATER;
 	err = meet_credentials(sock, &who);
@@ -391,7 +398,9 @@ static int admit(struct guest *g, struct peer *p)
 	struct inbound *in;
 	int err;
 
-	if (!p->pid) {
+	if (!p->pid && g->pidfd < 0) {
+		p->pid = g->pid;
+	} else if (!p->pid) {
 		err = know(p, g->pid, g->pidfd);
 		g->pidfd = -1;
 		if (err)
@@ -415,9 +424,11 @@ static int admit(struct guest *g, struct peer *p)
 	close(g->doorfd);
 	g->memfd = g->doorfd = -1;
 	p->rx = in;
-	err = watch(w, in->sock, &p->on_rx);
+	err = p->ending ? 0 : watch(w, in->sock, &p->on_rx);
 	if (err)
 		end(p, true);
+	else if (p->ending)
+		inbound_end(in, true);
 	/* It is there: no need to wait until we look for it again. */
 	if (p->tx && p->tx->sock < 0) {
 		p->tx->retry_at = 0;
@@ -426,6 +437,13 @@ static int admit(struct guest *g, struct peer *p)
 	/* Packets may be in the ring already, and the engine may be about to sleep. */
 	wire_kick(w);
 	return 0;
+}
+
+/* The peer's end has been seen before the connection that its process had made: what that brings belongs to
+ * the same end. A connection that lives is a later device's. */
+static bool are_last_words(const struct peer *p, const struct guest *g)
+{
+	return p->drain && !p->rx && p->pid == g->pid && (meet_dead(g->pidfd) || meet_ended(g->sock));
 }
 
 /* The peer record for a guest whose slot is verified, or the reason why there is none (yet). */
@@ -440,7 +458,7 @@ static enum verdict place_for(struct guest *g, struct peer **out)
 		return *out ? VERDICT_YES : VERDICT_NO;
 	}
 	if (p->ending)
-		return VERDICT_LATER;
+		return are_last_words(p, g) ? VERDICT_YES : VERDICT_LATER;
 	if (p->pid && p->pid != g->pid) {
 		/* The name has a new owner, so the old one is gone even if the news is still on its way. */
 		end_of_socket(p, -ENOTCONN);
@@ -464,7 +482,7 @@ static void settle(struct guest *g, uint64_t now)
 	p = peer_of(w, g->slot);
 	/* One that we reached under that name needs no second proof. */
 	if (!p || p->ending || !p->tx || p->tx->sock < 0 || p->pid != g->pid)
-		v = owns_slot(g);
+		v = owns_slot(g, now);
 	if (v == VERDICT_NO || (v == VERDICT_LATER && now >= g->deadline + VERIFY_NS)) {
 		refuse(g, "claims a slot that is not its own");
 		return;
@@ -524,7 +542,10 @@ static void hear_hello(struct guest *g, uint64_t now)
 		return;
 	}
 	g->pidfd = open_pidfd(g->w, g->sock, g->pid);
-	if (g->pidfd < 0) {
+	/* Its process has ended, or has closed the device: there is nothing left to watch. */
+	if (g->pidfd == -ESRCH && meet_ended(g->sock)) {
+		g->pidfd = -1;
+	} else if (g->pidfd < 0) {
 		refuse(g, "cannot be watched");
 		return;
 	}
@@ -637,6 +658,9 @@ static void call_again(struct wire *w, uint64_t now)
 
 void peer_tick(struct wire *w, uint64_t now)
 {
+	/* What they had connected before they ended is still in the backlog. */
+	if (!list_empty(&w->ending))
+		peer_accept(w, now);
 	if (atomic_exchange(&w->broken, false))
 		end_broken(w);
 	list_for_each_safe (node, &w->guests) {
@@ -657,7 +681,7 @@ struct peer *peer_next_gone(struct wire *w, uint64_t now)
 {
 	list_for_each_safe (node, &w->ending) {
 		struct peer *p = container_of(node, struct peer, node);
-		bool dead = p->pidfd >= 0 && meet_dead(p->pidfd);
+		bool dead = p->pidfd >= 0 ? meet_dead(p->pidfd) : p->dead;
 
 		if ((!dead && now < p->grace) || (p->rx && !inbound_drain(p->rx))) {
 			w->hurry = true;

@@ -18,10 +18,11 @@ struct peer {
 	struct wire *w;
 	uint32_t slot;
 	pid_t pid; /* 0: unknown */
-	int pidfd;
+	int pidfd; /* -1: unknown, or the process had ended before we could ask for one */
 	struct wire_channel *tx;
 	struct inbound *rx;
 	bool ending;
+	bool drain;	  /* ending: what it has sent is put before it is gone */
 	uint64_t grace;	  /* until then the process may still turn out to be dying */
 	bool dead;	  /* the process has died */
 	bool unmet;	  /* nothing was ever exchanged: no gone() */
@@ -32,9 +33,9 @@ struct peer {
 /* A connection that has been accepted and is not a peer's yet. */
 struct guest {
 	struct wire *w;
-	int sock, pidfd;
+	int sock, pidfd; /* pidfd: -1 before the hello, and if its process had ended by then */
 	pid_t pid;
-	uint64_t deadline; /* for the hello */
+	uint64_t deadline; /* for the hello, or the end of one whose name is gone */
 	bool greeted;	   /* hello is here: slot, memfd and doorfd are valid */
 	bool waits;	   /* and counted among those that wait for a verdict */
 	uint32_t slot;

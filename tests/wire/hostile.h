@@ -32,7 +32,7 @@ static inline void hostile_open(struct hostile *h, const struct party *victim)
 	h->listener = -1;
 	for (h->slot = wire_slot(victim->w); h->listener < 0;) {
 		h->slot = h->slot % 4095 + 1;
-		meet_name(&name, geteuid(), "test0", h->slot);
+		meet_name(&name, geteuid(), party_device(), h->slot);
 		h->listener = meet_listen(&name);
 	}
 	h->memfd = sealed_make("hostile", LAYOUT_BYTES, false, &h->memory);
@@ -45,7 +45,7 @@ static inline void hostile_open(struct hostile *h, const struct party *victim)
 	atomic_store(&h->head->slots, WIRE_SLOTS);
 	atomic_store(&h->head->segment, WIRE_SEGMENT);
 	atomic_store(&h->head->magic, LAYOUT_CHANNEL_MAGIC);
-	meet_name(&name, geteuid(), "test0", wire_slot(victim->w));
+	meet_name(&name, geteuid(), party_device(), wire_slot(victim->w));
 	h->sock = meet_connect(&name);
 	if (h->sock < 0)
 		abort();

@@ -195,7 +195,7 @@ static void the_slot_of_another_process(void **state)
 	assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
 	pid = fork();
 	if (!pid) {
-		meet_name(&name, geteuid(), "test0", h.slot);
+		meet_name(&name, geteuid(), party_device(), h.slot);
 		byte = meet_listen(&name) >= 0;
 		if (write(ready[1], &byte, 1) != 1)
 			_exit(1);
@@ -411,7 +411,7 @@ static void connections_that_say_nothing_are_closed(void **state)
 	struct meet_name name;
 	int silent[N], ended = 0;
 
-	meet_name(&name, geteuid(), "test0", wire_slot(victim.w));
+	meet_name(&name, geteuid(), party_device(), wire_slot(victim.w));
 	for (int i = 0; i < N; i++) {
 		silent[i] = meet_connect(&name);
 		assert_true(silent[i] >= 0);

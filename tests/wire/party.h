@@ -91,9 +91,20 @@ static void party_gone(void *ctx, uint32_t peer_slot, bool dead)
 
 static const struct wire_ops party_ops = { party_get, party_put, party_dropped, party_credit, party_gone };
 
+/* The device of this test program and its children: its slots are not those of a test that runs beside it,
+ * which takes all there are, or the one that a dying child has just given up. */
+static inline const char *party_device(void)
+{
+	static char name[32];
+
+	if (!*name)
+		snprintf(name, sizeof(name), "test%d", (int)getpid());
+	return name;
+}
+
 static inline int party_try_open(struct party *p, unsigned buffers)
 {
-	struct wire_cfg cfg = { "test0", &party_ops, p, &p->counters };
+	struct wire_cfg cfg = { party_device(), &party_ops, p, &p->counters };
 
 	memset(p, 0, sizeof(*p));
 	pthread_mutex_init(&p->lock, NULL);

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include "wire/meet.h"
+#include "wire/state.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -132,6 +133,71 @@ static void last_words_are_heard_before_the_death(void **state)
 		assert_int_equal(me.gone_slot, shared->slot);
 		check_all(WORDS);
 	}
+}
+
+/* A dying process lets go of its descriptors one by one: of its name, perhaps, before its connection. */
+static void who_has_lost_its_name_is_heard_when_it_ends(void **state)
+{
+	struct party p;
+	struct wire_flow f;
+	pid_t pid = child_with(&p, &f);
+
+	if (!pid) {
+		say_words(&f);
+		fds_close(&p.w->fds, &p.w->listener);
+		atomic_store(&shared->ready, 1);
+		child_waits(&shared->go);
+		_exit(0);
+	}
+	child_waits(&shared->ready);
+	for (int i = 0; i < 20; i++)
+		party_pump(&me);
+	assert_int_equal(me.ngot + me.ngone, 0);
+	atomic_store(&shared->go, 1);
+	assert_int_equal(end_of(pid), 0);
+	party_until(&me, &me, me.ngone == 1);
+	assert_int_equal(me.got_at_gone, WORDS);
+	assert_int_equal(me.ndead, 1);
+	check_all(WORDS);
+}
+
+/* We have a channel to it, and hear there that it has ended, before we accept the one it made to us. */
+static void the_end_of_one_channel_waits_for_the_words_of_the_other(void **state)
+{
+	struct party p;
+	struct wire_flow f, back;
+	pid_t pid = fork();
+
+	if (!pid) {
+		wire_abandon(me.w);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		party_open(&p, 1024);
+		atomic_store(&shared->slot, wire_slot(p.w));
+		party_until(&p, &p, p.ngot == 1);
+		atomic_store(&shared->ready, 1);
+		child_waits(&shared->go);
+		/* It makes our channel to it the first to be looked at. */
+		wire_notify_dropped(p.w, wire_slot(me.w), 0);
+		party_flow(&f, &p, wire_slot(me.w));
+		say_words(&f);
+		_exit(0);
+	}
+	child_waits(&shared->slot);
+	party_flow(&back, &me, shared->slot);
+	assert_int_equal(party_send(&back, shared->slot, 1, 8, 0), 0);
+	child_waits(&shared->ready);
+	for (int i = 0; i < 20; i++)
+		party_pump(&me);
+	atomic_store(&shared->go, 1);
+	assert_int_equal(end_of(pid), 0);
+	party_until(&me, &me, me.ngone == 1);
+	assert_int_equal(me.got_at_gone, WORDS);
+	assert_int_equal(me.ndead, 1);
+	for (int i = 0; i < 20; i++)
+		party_pump(&me);
+	assert_int_equal(me.ngone, 1);
+	check_all(WORDS);
+	party_end_flow(&back);
 }
 
 static void without_buffers_the_death_waits(void **state)
@@ -343,7 +409,7 @@ static int stranger(uint32_t slot, uid_t euid)
 
 	if (!become_nobody())
 		return 7;
-	meet_name(&name, euid, "test0", slot);
+	meet_name(&name, euid, party_device(), slot);
 	s = meet_connect(&name);
 	if (s < 0)
 		return 3;
@@ -389,7 +455,7 @@ static void a_name_held_by_another_user_is_nobodys(void **state)
 		print_message("skipped: only root can become another user\n");
 		skip();
 	}
-	meet_name(&name, geteuid(), "test0", slot);
+	meet_name(&name, geteuid(), party_device(), slot);
 	pid = fork();
 	if (!pid) {
 		char byte;
@@ -428,6 +494,68 @@ static bool refuse_memory(uint32_t populate, uint32_t allocate)
 	struct sock_fprog prog = { sizeof(code) / sizeof(*code), code };
 
 	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
+}
+
+/* From now on a socket's other end has no pidfd, as before Linux 6.5 (ENOPROTOOPT), or when it has been
+ * reaped (EINVAL). */
+static bool refuse_pidfds(uint32_t err)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getsockopt, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 77 /* SO_PEERPIDFD */, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | err),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { sizeof(code) / sizeof(*code), code };
+
+	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
+}
+
+/* In a child, which becomes the one that hears: of a process that dies, or only closes its device. */
+static int hear_without_pidfds(uint32_t err, bool dies)
+{
+	struct party p;
+	struct wire_flow f;
+	pid_t pid;
+
+	wire_abandon(me.w);
+	party_open(&me, 1024);
+	pid = child_with(&p, &f);
+	if (!pid) {
+		say_words(&f);
+		if (!dies) {
+			party_end_flow(&f);
+			party_close(&p);
+		}
+		_exit(0);
+	}
+	if (end_of(pid))
+		return 11;
+	if (!refuse_pidfds(err))
+		return 77;
+	party_until(&me, &me, me.ngone == 1);
+	return me.got_at_gone != WORDS ? 12 : me.ndead != dies ? 13 : 0;
+}
+
+static void without_a_pidfd_last_words_are_heard_too(void **state)
+{
+	static const uint32_t err[] = { ENOPROTOOPT, EINVAL };
+
+	for (int i = 0; i < 4; i++) {
+		pid_t pid = fork();
+		int status;
+
+		if (!pid)
+			_exit(hear_without_pidfds(err[i / 2], i % 2));
+		status = end_of(pid);
+		if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+			print_message("skipped: seccomp filters are not allowed\n");
+			skip();
+		}
+		assert_int_equal(status, 0);
+	}
 }
 
 static int send_without_memory(struct party *p, struct wire_flow *f)
@@ -604,6 +732,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		with_me(last_words_are_heard_before_the_death),
+		with_me(who_has_lost_its_name_is_heard_when_it_ends),
+		with_me(the_end_of_one_channel_waits_for_the_words_of_the_other),
+		with_me(without_a_pidfd_last_words_are_heard_too),
 		with_me(without_buffers_the_death_waits),
 		with_me(killing_is_noticed_though_a_child_of_the_victim_lives),
 		with_me(closing_works_though_a_child_holds_everything_open),

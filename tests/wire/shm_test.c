@@ -357,7 +357,7 @@ static void slots_run_out_and_a_late_comer_is_found(void **state)
 	uint32_t last = 0;
 
 	for (uint32_t s = 1; s < 4096; s++) {
-		assert_int_equal(meet_name(&name, geteuid(), "test0", s), 0);
+		assert_int_equal(meet_name(&name, geteuid(), party_device(), s), 0);
 		held[s] = meet_listen(&name);
 		if (held[s] >= 0)
 			last = s;
