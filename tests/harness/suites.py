@@ -56,14 +56,24 @@ def unit(runner):
     return [program('unit', t['name'], t) for t in introspect(runner.build) if suites_of(t) & {'unit', 'stress', 'shell'}]
 
 
+def moved(entry, here, there):
+    """A test of one build directory as it is in another: also where it finds the library (LD_LIBRARY_PATH), or a
+    sanitizer's programs would run with the plain one."""
+
+    def move(text):
+        return text.replace(here + '/', there + '/')
+
+    return dict(entry, cmd=[move(c) for c in entry['cmd']], env={k: move(v) for k, v in entry['env'].items()},
+                workdir=None)
+
+
 def sanitized(runner, suite, options, env, wrap=(), but=()):
     directory = '%s-%s' % (runner.build, suite)
     tests = [build(suite, directory, runner.build_jobs, ['-Dtests=true', '-Ddebug_checks=true', '-Db_lundef=false'] + options)]
     # Names come from the plain build: the sanitizers' may not exist yet.
     for t in introspect(runner.build):
         if suites_of(t) & {'unit', 'stress'} and not t['name'].startswith(but):
-            moved = dict(t, cmd=[c.replace(runner.build + '/', directory + '/') for c in t['cmd']], workdir=None)
-            tests.append(program(suite, t['name'], moved, env, wrap, factor=4, directory=directory))
+            tests.append(program(suite, t['name'], moved(t, runner.build, directory), env, wrap, factor=4, directory=directory))
     return tests
 
 
