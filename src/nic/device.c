@@ -149,6 +149,7 @@ static void nic_free(struct nic *nic)
 
 	nic_qps_fini(nic);
 	nic_keys_fini(nic);
+	free(atomic_load(&nic->rx_spare));
 	while ((node = list_pop(&nic->rx_pool)))
 		free(container_of(node, struct wire_rx, node));
 	free(nic);

@@ -118,8 +118,11 @@ static bool runq_run(struct nic *nic, struct list *queue, _Atomic uint32_t *len,
 
 struct wire_rx *nic_rx_get(struct nic *nic)
 {
+	struct wire_rx *spare = atomic_exchange(&nic->rx_spare, NULL);
 	struct list *node;
 
+	if (spare)
+		return spare;
 	pthread_mutex_lock(&nic->rx_pool_lock);
 	node = list_pop(&nic->rx_pool);
 	if (node)
@@ -130,6 +133,10 @@ struct wire_rx *nic_rx_get(struct nic *nic)
 
 void nic_rx_put(struct nic *nic, struct wire_rx *rx)
 {
+	struct wire_rx *none = NULL;
+
+	if (atomic_compare_exchange_strong(&nic->rx_spare, &none, rx))
+		return;
 	pthread_mutex_lock(&nic->rx_pool_lock);
 	if (nic->rx_pool_len < RX_POOL_MAX) {
 		list_init(&rx->node);
@@ -160,6 +167,7 @@ static bool enqueue(struct nic *nic, struct wire_rx *rx, enum ib_lane l)
 		list_init(&rx->node);
 		list_add_tail(&qp->lane[l].rxq, &rx->node);
 		qp->rx_count++;
+		atomic_fetch_add_explicit(&qp->lane[l].waiting, 1, memory_order_release);
 	}
 	pthread_mutex_unlock(&qp->rx_lock);
 	/* No waking: whoever takes packets from the wire runs the queue next. */

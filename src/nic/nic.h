@@ -155,6 +155,8 @@ struct nic_lane {
 	_Atomic bool
 		blocked; /* the pending IB_TX step waits for credit: set by the run, cleared by the wire */
 	struct list rxq; /* packets that wait for the lane, under rx_lock */
+	_Atomic uint32_t
+		waiting; /* length of rxq: written under rx_lock, so that an empty one costs no lock */
 	struct wire_rx *current; /* the packet the lane works on; under the run lock */
 	uint32_t serial;	 /* of the step that is parked or blocked (ib_step.serial) */
 };
@@ -273,7 +275,8 @@ struct nic {
 	_Atomic bool traffic; /* since the last sweep */
 
 	pthread_mutex_t rx_pool_lock;
-	struct list rx_pool; /* free wire_rx buffers */
+	_Atomic(struct wire_rx *) rx_spare; /* one free buffer that costs no lock */
+	struct list rx_pool;		    /* free wire_rx buffers */
 	uint32_t rx_pool_len;
 	struct list refused; /* packets that no queue pair takes, until the burst is over */
 	_Atomic bool any_refused;

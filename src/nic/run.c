@@ -218,12 +218,14 @@ static struct wire_rx *next_packet(struct nic_qp *qp, enum ib_lane l)
 {
 	struct list *node;
 
-	if (l == IB_REQUESTER)
+	if (!atomic_load_explicit(&qp->lane[l].waiting, memory_order_acquire))
 		return NULL;
 	pthread_mutex_lock(&qp->rx_lock);
 	node = list_pop(&qp->lane[l].rxq);
-	if (node)
+	if (node) {
 		qp->rx_count--;
+		atomic_fetch_sub_explicit(&qp->lane[l].waiting, 1, memory_order_relaxed);
+	}
 	pthread_mutex_unlock(&qp->rx_lock);
 	return node ? container_of(node, struct wire_rx, node) : NULL;
 }
@@ -372,8 +374,9 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 		did |= run_lane(qp, b, IB_REQUESTER, now);
 		if (!did || qp->hand_over || qp->more)
 			break;
-		/* Copies and faults have taken their time; the timers that start now start now. */
-		now = clock_ns();
+		/* Copies and faults have taken their time: timers begin from now on. */
+		if (qp->budget < BUDGET - 8)
+			now = clock_ns();
 	}
 	/* What the peer had sent before it died has been handled now, unless a lane waits for a fault and
 	 * holds more back. */
