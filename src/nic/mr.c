@@ -232,31 +232,35 @@ static void explain_limit(uint64_t length)
 		length >> 10, (uint64_t)limit.rlim_cur >> 10);
 }
 
-/* Fills an empty (closed) row's translation. The row has its key already. */
-static int map_in(struct nic_mr *mr, uint64_t addr, uint64_t length, int access)
+/* Fills an empty (closed) row's translation; pin is for a pinned region. */
+static void map_in(struct nic_mr *mr, uint64_t addr, uint64_t length, int access, struct pin *pin)
 {
-	bool writes = access & ACCESS_WRITES;
-	int err;
-
 	mr->on_demand = access & IBV_ACCESS_ON_DEMAND;
-	if (mr->on_demand) {
-		mr->region.space = mr->nic->odp;
-		mr->region.addr = addr;
-		mr->region.len = length;
-		mr->region.writable = writes;
-		mr->region.odp = mr->counters;
-		odp_region_init(&mr->region);
-		mr->pin = NULL;
-	} else {
-		err = pin_create(addr, length, writes, &mr->pin);
-		if (err == -ENOMEM)
-			explain_limit(length);
-		if (err)
-			return err;
-	}
 	mr->addr = addr;
 	mr->length = length;
-	return 0;
+	mr->pin = pin;
+	if (!mr->on_demand)
+		return;
+	mr->region.space = mr->nic->odp;
+	mr->region.addr = addr;
+	mr->region.len = length;
+	mr->region.writable = access & ACCESS_WRITES;
+	mr->region.odp = mr->counters;
+	odp_region_init(&mr->region);
+}
+
+/* The pin that a region with this access needs; none when it is on demand. */
+static int pin_for(uint64_t addr, uint64_t length, int access, struct pin **pin)
+{
+	int err;
+
+	*pin = NULL;
+	if (access & IBV_ACCESS_ON_DEMAND)
+		return 0;
+	err = pin_create(addr, length, access & ACCESS_WRITES, pin);
+	if (err == -ENOMEM)
+		explain_limit(length);
+	return err;
 }
 
 /* The caller has closed the rundown, except for on-demand regions, whose parked operations end first. */
@@ -288,6 +292,7 @@ int nic_mr_create(
 {
 	struct nic *nic = pd->ctx->nic;
 	struct nic_mr *mr;
+	struct pin *pin;
 	int err = nic_context_check(pd->ctx);
 
 	if (!err)
@@ -303,11 +308,12 @@ int nic_mr_create(
 		return -ENOMEM;
 	mr->counters = &nic->seg->region[mr->row].odp;
 	counters_reset(mr->counters);
-	err = map_in(mr, addr, length, access);
+	err = pin_for(addr, length, access, &pin);
 	if (err) {
 		row_give(mr);
 		return err;
 	}
+	map_in(mr, addr, length, access, pin);
 	mr->iova = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
 	mr->access = access;
 	mr->discarded = false;
@@ -350,26 +356,15 @@ void nic_mr_destroy(struct nic_mr *mr)
 /* A new translation is made beside the old one, so that a failure leaves the old one standing. */
 static int rereg_translation(struct nic_mr *mr, uint64_t addr, uint64_t length, int access)
 {
-	struct pin *pin = NULL;
+	struct pin *pin;
 	int err = check_range(addr, length, access);
 
-	if (!err && !(access & IBV_ACCESS_ON_DEMAND))
-		err = pin_create(addr, length, access & ACCESS_WRITES, &pin);
+	if (!err)
+		err = pin_for(addr, length, access, &pin);
 	if (err)
 		return err;
 	map_out(mr);
-	mr->on_demand = access & IBV_ACCESS_ON_DEMAND;
-	mr->addr = addr;
-	mr->length = length;
-	mr->pin = pin;
-	if (mr->on_demand) {
-		mr->region.space = mr->nic->odp;
-		mr->region.addr = addr;
-		mr->region.len = length;
-		mr->region.writable = access & ACCESS_WRITES;
-		mr->region.odp = mr->counters;
-		odp_region_init(&mr->region);
-	}
+	map_in(mr, addr, length, access, pin);
 	return 0;
 }
 

@@ -55,8 +55,8 @@ struct nic_mr {
 	uint64_t addr, length, iova; /* stable while a user is inside */
 	int access;
 	bool on_demand;
-	bool discarded;			     /* under nic->lock or by whoever destroys it */
-	struct pin *pin;		     /* when pinned */
+	bool discarded;	 /* its context was closed over it; by whoever closes or destroys, never at once */
+	struct pin *pin; /* when pinned */
 	struct odp_region region;	     /* when on demand */
 	struct unpin_odp_counters *counters; /* in the exported segment */
 	struct nic *nic;
