@@ -354,6 +354,17 @@ static bool run_lane(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, uin
 	return did;
 }
 
+/* The peer is dead, and what it had sent before has been handled now, unless a lane waits for a fault and
+ * holds more back. */
+static bool peer_is_over(struct nic_qp *qp, uint64_t now)
+{
+	if (!atomic_load(&qp->peer_dead) || qp->lane[IB_COMPLETER].parked)
+		return false;
+	atomic_store(&qp->peer_dead, false);
+	ib_peer_dead(&qp->ib, now);
+	return true;
+}
+
 static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 {
 	uint64_t now = clock_ns();
@@ -364,6 +375,8 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 	if (ib_deadline(&qp->ib) <= now)
 		ib_tick(&qp->ib, now);
 	for (;;) {
+		int was = atomic_load_explicit(&qp->ib.state, memory_order_relaxed);
+
 		did = atomic_load(&qp->peer_lost) && atomic_exchange(&qp->peer_lost, false);
 		if (did)
 			ib_lost(&qp->ib, now);
@@ -372,20 +385,15 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 		did |= run_lane(qp, b, IB_COMPLETER, now);
 		did |= run_lane(qp, b, IB_RESPONDER, now);
 		did |= run_lane(qp, b, IB_REQUESTER, now);
-		if (!did || qp->hand_over || qp->more)
+		if (qp->hand_over || qp->more)
+			break;
+		/* A lane that found nothing to do may have found that everything has to be flushed. */
+		did |= atomic_load_explicit(&qp->ib.state, memory_order_relaxed) != was;
+		if (!did && !peer_is_over(qp, now))
 			break;
 		/* Copies and faults have taken their time: timers begin from now on. */
 		if (qp->budget < BUDGET - 8)
 			now = clock_ns();
-	}
-	/* What the peer had sent before it died has been handled now, unless a lane waits for a fault and
-	 * holds more back. */
-	if (atomic_load(&qp->peer_dead) && !qp->lane[IB_COMPLETER].parked && !qp->more) {
-		atomic_store(&qp->peer_dead, false);
-		ib_peer_dead(&qp->ib, now);
-		run_lane(qp, b, IB_COMPLETER, now);
-		run_lane(qp, b, IB_RESPONDER, now);
-		run_lane(qp, b, IB_REQUESTER, now);
 	}
 	nic_timer_set(qp, ib_deadline(&qp->ib));
 }

@@ -254,6 +254,28 @@ static void it_may_die_at_any_moment_of_the_first_contact(void)
 	}
 }
 
+static void a_request_posted_after_the_death_fails_too(void)
+{
+	struct peer peer = peer_start(meet_and_sit, NULL);
+	struct address mine, theirs;
+	struct end e;
+
+	end_open(&e, NULL);
+	mine = end_address(&e);
+	hear(peer.sock, &theirs, sizeof(theirs));
+	tell(peer.sock, &mine, sizeof(mine));
+	end_connect(&e, &theirs);
+	nap(50);
+	check_sys(kill(peer.pid, SIGKILL) == 0);
+	peer_wait(&peer);
+	/* The device has learned it by now, and has nothing else to do when the request comes. */
+	nap(100);
+	post(&e, IBV_WR_SEND, NULL, NULL, 0, NULL, 0);
+	wait_for(&e, IBV_WC_RETRY_EXC_ERR);
+	check_int(state_of(e.qp), IBV_QPS_ERR);
+	end_close(&e);
+}
+
 #define MESSAGES 64
 
 /* Receives all messages and is gone the moment it has seen the last completion. */
@@ -337,6 +359,7 @@ int main(int argc, char **argv)
 		CASE(a_forked_child_of_the_killed_peer_does_not_keep_it_alive),
 		CASE(a_killed_peer_is_noticed_by_who_sleeps_on_events),
 		CASE(it_may_die_at_any_moment_of_the_first_contact),
+		CASE(a_request_posted_after_the_death_fails_too),
 		CASE(a_stopped_peer_is_waited_for),
 		CASE(the_last_receiver_may_exit_at_once),
 		CASE(a_peer_that_destroyed_its_queue_pair_is_an_error_too),
