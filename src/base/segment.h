@@ -18,7 +18,7 @@
 
 #define UNPIN_SEGMENT_NAME    "unpin-segment"
 #define UNPIN_SEGMENT_MAGIC   0x314e49504e55ull /* "UNPIN1" */
-#define UNPIN_SEGMENT_VERSION 1
+#define UNPIN_SEGMENT_VERSION 2
 #define UNPIN_SEGMENT_REGIONS 65536u
 
 /*
@@ -31,6 +31,10 @@
 	X(page_invalidations, "page_invalidations", "pages that an invalidation asked to be dropped")        \
 	X(page_invalidations_handled, "page_invalidations_handled", "of those, pages that were valid")       \
 	X(page_prefetch, "page_prefetch", "pages made valid by prefetch")                                    \
+	X(page_prefetch_dropped, "page_prefetch_dropped",                                                    \
+		"pages whose prefetch was cancelled, held back or failed")                                   \
+	X(page_readahead, "page_readahead",                                                                  \
+		"pages made valid ahead of a sequential access, beside those it asked for")                  \
 	X(faults_minor, "faults_minor", "fault events resolved without waiting for a device or swap")        \
 	X(faults_major, "faults_major", "fault events handed to a driver thread because they may sleep")     \
 	X(faults_coalesced, "faults_coalesced", "operations that joined a fault already under way")          \
@@ -38,6 +42,11 @@
 	X(faults_retried, "faults_retried", "resolutions repeated because an invalidation came between")     \
 	X(faults_failed, "faults_failed",                                                                    \
 		"faults that could not be resolved (hole, permission, end of file)")                         \
+	X(faults_imprecise, "faults_imprecise",                                                              \
+		"fault events that named only the region and the queue pair")                                \
+	X(faults_rnr, "faults_rnr",                                                                          \
+		"operations refused with receiver-not-ready instead of waiting for a fault")                 \
+	X(faults_crowded, "faults_crowded", "operations that waited for room among a region's fault events") \
 	X(bytes_in, "bytes_in", "bytes written into memory by the device")                                   \
 	X(bytes_out, "bytes_out", "bytes read from memory by the device")
 
@@ -61,7 +70,10 @@ struct unpin_odp_counters {
 	X(wakeups, "wakeups", "times the engine thread was woken")                                           \
 	X(polled_ticks, "polled_ticks", "backstop ticks while the application polls")                        \
 	X(tx_no_credit, "tx_no_credit", "times a packet waited for a slot of the shared-memory wire")        \
-	X(wakes_sent, "wakes_sent", "times a sleeping peer was woken")
+	X(wakes_sent, "wakes_sent", "times a sleeping peer was woken")                                       \
+	X(tx_lost, "tx_lost", "packets lost by the impaired fabric")                                         \
+	X(tx_reordered, "tx_reordered", "packets that the impaired fabric let overtake others")              \
+	X(tx_delayed, "tx_delayed", "packets that the impaired fabric held back")
 
 struct unpin_device_counters {
 #define X(field, name, what) _Atomic uint64_t field;
@@ -71,6 +83,17 @@ struct unpin_device_counters {
 
 /* The steps of a fault, in the order of the blueprint: raise, queue, resolve, map, resume, retry. */
 enum unpin_step { UNPIN_STEP_QUEUE, UNPIN_STEP_RESOLVE, UNPIN_STEP_RESUME, UNPIN_STEP_TOTAL, UNPIN_STEPS };
+
+/* A storm of major faults or memory stalls: read-ahead is small and prefetch held back while it lasts. */
+enum unpin_storm_cause { UNPIN_STORM_NONE, UNPIN_STORM_MAJORS, UNPIN_STORM_STALL };
+
+struct unpin_storm {
+	_Atomic uint32_t cause; /* enum unpin_storm_cause, of the storm that lasts; NONE: there is none */
+	_Atomic uint32_t last_cause;
+	_Atomic uint64_t count;			  /* storms so far */
+	_Atomic uint64_t began_ns, ended_ns;	  /* CLOCK_MONOTONIC, of the last one */
+	_Atomic uint64_t majors_per_s, stall_ppm; /* as last measured */
+};
 
 enum unpin_region_kind { UNPIN_REGION_NONE, UNPIN_REGION_PINNED, UNPIN_REGION_ODP, UNPIN_REGION_IMPLICIT };
 
@@ -93,13 +116,16 @@ struct unpin_segment {
 	int64_t pid;
 	uint64_t start_ns; /* CLOCK_MONOTONIC when the device was opened */
 	char device[64];
-	char notifier[32];			      /* "interpose", ... */
+	char notifier[32];			      /* "interpose", "userfaultfd", "none" */
+	char profile[32];			      /* "unpin", "mlx5", ... */
+	char fault_mode[16], fault_reply[16];	      /* as the settings of these names */
 	_Atomic uint32_t regions_high;		      /* rows ever used: a reader needs to look no further */
 	_Atomic uint32_t pds, cqs, qps, mrs;	      /* objects alive */
 	_Atomic uint64_t odp_table_bytes, odp_leaves; /* device page table */
 	_Atomic uint64_t pinned_bytes;
 	struct unpin_device_counters dev;
 	struct unpin_odp_counters odp;
+	struct unpin_storm storm;
 	struct hist step_ns[2][UNPIN_STEPS]; /* [0] minor, [1] major */
 	struct unpin_segment_region region[UNPIN_SEGMENT_REGIONS];
 };

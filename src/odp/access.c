@@ -7,54 +7,20 @@
  * around until the access is done, has failed or waits.
  */
 #include <errno.h>
-#include <sys/mman.h>
 
-#include "mm/facility.h"
 #include "mm/page.h"
 #include "mm/populate.h"
-#include "mm/residency.h"
-#include "odp/core.h"
+#include "odp/raise.h"
 
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* Pages that one access may have populated by its own thread, and in one batch; batches of driver threads. */
-#define SPOT_BUDGET  256u
-#define SPOT_BATCH   64u
-#define DRIVER_BATCH 512u
 /* How often a copy that faults over what seems to be in order is repeated. */
 #define REPEATS 64u
-/* Go round again. Not an errno. */
-#define AGAIN 1
-
-struct access {
-	struct odp_region *r;
-	struct odp_space *s;
-	struct odp_waiter *w;
-	enum safecopy_path path;
-	uintptr_t va;
-	size_t n;
-	bool write;
-	/* Does it; returns n, or less with *fault. */
-	size_t (*run)(struct access *a, struct safecopy_fault *fault);
-	void *to;
-	const void *from;
-	uint64_t operand[2], *orig;
-
-	unsigned budget; /* pages left to populate on the spot */
-	unsigned repeats;
-	uint32_t lost;	/* rounds lost against invalidations; ODP_FORCED: let through */
-	uintptr_t high; /* the furthest page raised so far, plus 1; 0: none */
-};
 
 /* ---- look ---- */
 
 enum look { LOOK_VALID, LOOK_AGED, LOOK_MISSING };
-
-static inline uint64_t wanted_bits(bool write)
-{
-	return write ? PAGE_EACH(PAGE_WRITE) : PAGE_EACH(PAGE_PRESENT);
-}
 
 /* Whether pages of a group that are valid may have left memory since they were verified. */
 static inline bool needs_verifying(
@@ -98,7 +64,7 @@ static inline enum look look(const struct odp_space *s, uintptr_t va, size_t n, 
 
 		stop = (at | (LEAF_BYTES - 1)) + 1;
 		stop = stop < end ? stop : end;
-		here = leaf ? look_leaf(s, leaf, page, leaf_page(stop - 1), wanted_bits(write), &page)
+		here = leaf ? look_leaf(s, leaf, page, leaf_page(stop - 1), page_wanted(write), &page)
 			    : LOOK_MISSING;
 		if (unlikely(here == LOOK_MISSING)) {
 			*where = (at >> LEAF_SHIFT << LEAF_SHIFT) + (uintptr_t)page * ODP_PAGE;
@@ -109,14 +75,6 @@ static inline enum look look(const struct odp_space *s, uintptr_t va, size_t n, 
 		at = stop;
 	} while (unlikely(at < end));
 	return seen;
-}
-
-static bool page_missing(const struct leaf *leaf, uintptr_t page, bool write)
-{
-	unsigned i = leaf_page(page);
-	uint64_t word = atomic_load(&leaf->word[i / GROUP_PAGES]);
-
-	return ~word & wanted_bits(write) & page_mask(i % GROUP_PAGES, i % GROUP_PAGES);
 }
 
 /* ---- verify ---- */
@@ -150,285 +108,6 @@ static void verify(const struct access *a)
 	}
 }
 
-/* ---- raise ---- */
-
-static bool allowed(const struct access *a, const struct vma *vma)
-{
-	return a->write ? vma->write : vma->read;
-}
-
-static int ask_mapping(struct access *a, uintptr_t page, struct vma *vma)
-{
-	struct odp_space *s = a->s;
-	uint32_t changes = atomic_load_explicit(&s->changes, memory_order_relaxed);
-	int err = vma_find(page, false, vma);
-
-	if (err == -ENOENT)
-		return -EFAULT;
-	if (err) {
-		/*
-		 * The kernel does not tell: a page that may do anything and may sleep. Populate will find
-		 * out.
-		 */
-		*vma = (struct vma){
-			.start = page, .end = page + page_size(), .read = true, .write = true, .file = true
-		};
-		return 0;
-	}
-	fault_lock(&s->faults);
-	vmacache_put(&s->vmas, vma, changes);
-	fault_unlock(&s->faults);
-	return allowed(a, vma) ? 0 : -EACCES;
-}
-
-/* What the page belongs to, and whether it may be accessed. */
-static int mapping_of(struct access *a, uintptr_t page, struct vma *vma)
-{
-	struct odp_space *s = a->s;
-	bool known;
-
-	fault_lock(&s->faults);
-	known = vmacache_get(&s->vmas, page, atomic_load_explicit(&s->changes, memory_order_relaxed), vma);
-	fault_unlock(&s->faults);
-	/* What would refuse the access is asked again: the notifier may have missed that it changed. */
-	return known && allowed(a, vma) ? 0 : ask_mapping(a, page, vma);
-}
-
-/* Another round for the same stretch is a lost one; one further on is progress. */
-static void count_round(struct access *a, uintptr_t page)
-{
-	if (page < a->high)
-		a->lost++;
-	else
-		a->high = page + 1;
-}
-
-/* The sequential access that goes on with this page, or a new one in place of the oldest. Under the lock. */
-static struct odp_stream *stream_of(struct odp_region *r, uintptr_t page)
-{
-	struct odp_stream *st;
-
-	for (unsigned i = 0; i < ODP_STREAMS; i++)
-		if (r->stream[i].window && r->stream[i].next == page)
-			return &r->stream[i];
-	st = &r->stream[r->stream_hand++ % ODP_STREAMS];
-	st->window = 0;
-	return st;
-}
-
-/*
- * How many pages a fault brings in: what the access needs, and four times as many each time that it goes on
- * where it stopped.
- */
-static unsigned widen(struct odp_stream *st, unsigned needed, unsigned most)
-{
-	st->window = st->window ? st->window * 4 : 1;
-	if (st->window < needed)
-		st->window = needed;
-	if (st->window > most)
-		st->window = most;
-	return st->window;
-}
-
-static uintptr_t region_end(const struct odp_region *r)
-{
-	uintptr_t end = r->addr + r->len;
-
-	return end < r->addr || end > TABLE_LIMIT ? TABLE_LIMIT
-						  : (end + ODP_PAGE - 1) & ~(uintptr_t)(ODP_PAGE - 1);
-}
-
-static unsigned pages_to(uintptr_t page, uintptr_t end)
-{
-	uintptr_t pages = (end - page + ODP_PAGE - 1) >> ODP_PAGE_SHIFT;
-
-	return pages < LEAF_PAGES ? (unsigned)pages : LEAF_PAGES;
-}
-
-static uintptr_t least(uintptr_t a, uintptr_t b)
-{
-	return a < b ? a : b;
-}
-
-/*
- * A new event for the page and what goes with it, its pages made faulting. Under the lock. NULL: no memory
- * for it.
- */
-static struct fault *make_event(
-	struct access *a, struct leaf *leaf, uintptr_t page, const struct vma *vma, unsigned most)
-{
-	uintptr_t stop = least(least(region_end(a->r), vma->end), (page | (LEAF_BYTES - 1)) + 1);
-	unsigned needed = pages_to(page, least(a->va + a->n, stop)), first = leaf_page(page), pages;
-	struct fault *f = fault_new(&a->s->faults, a->r, page, 1);
-	struct odp_stream *st;
-
-	if (!f)
-		return NULL;
-	st = stream_of(a->r, page);
-	pages = widen(st, needed, most);
-	if (pages > pages_to(page, stop))
-		pages = pages_to(page, stop);
-	f->pages = leaf_raise(leaf, first, first + pages - 1, a->write);
-	st->next = page + (uintptr_t)f->pages * ODP_PAGE;
-	f->needed = needed < f->pages ? needed : f->pages;
-	f->write = a->write;
-	f->file = vma->file;
-	f->owner = a->r->owner;
-	f->leaf = leaf;
-	f->raised_ns = clock_ns();
-	odp_count(a->s, a->r->odp, page_faults, f->needed);
-	return f;
-}
-
-/* The access waits for f. Under the lock; from its release on the waiter may be told at any moment. */
-static int park(struct access *a, struct fault *f, uintptr_t page, bool raiser)
-{
-	struct odp_waiter *w = a->w;
-
-	w->addr = page;
-	w->high = a->high;
-	w->forced = a->lost;
-	w->raised_ns = raiser ? f->raised_ns : clock_ns();
-	w->resolved_ns = 0;
-	w->result = 0;
-	fault_join(f, a->r, w, raiser);
-	return -EINPROGRESS;
-}
-
-/* How many of the n pages from addr on, counted from the first, are in the page cache. */
-static unsigned pages_cached(uintptr_t addr, unsigned n)
-{
-	unsigned char vec[SPOT_BATCH];
-	unsigned i = 0;
-
-	if (mincore((void *)addr, (size_t)n * ODP_PAGE, vec))
-		return 0;
-	while (i < n && vec[i] & 1)
-		i++;
-	return i;
-}
-
-/* The same for pages that were not swapped out. */
-static unsigned pages_not_swapped(uintptr_t addr, unsigned n)
-{
-	unsigned char swapped[SPOT_BATCH];
-	unsigned i = 0;
-
-	if (residency_swapped((void *)addr, n, swapped) < 0)
-		return 0;
-	while (i < n && !swapped[i])
-		i++;
-	return i;
-}
-
-/* How many of an event's pages, counted from the first, can be populated without waiting for a device. */
-static unsigned cheap_pages(const struct odp_space *s, const struct fault *f, const struct vma *vma)
-{
-	unsigned n = f->pages < SPOT_BATCH ? f->pages : SPOT_BATCH;
-
-	if (!vma->file)
-		return atomic_load_explicit(&s->swap_on, memory_order_relaxed) ? pages_not_swapped(f->addr, n)
-									       : n;
-	/* Telling a file system that a page of a file gets dirty may wait for its journal. */
-	if (f->write && vma->shared)
-		return 0;
-	return page_size() == ODP_PAGE ? pages_cached(f->addr, n) : 0;
-}
-
-static void look_for_swap(struct odp_space *s)
-{
-	bool on = residency_swap_on(clock_ns());
-
-	if (on != atomic_load_explicit(&s->swap_on, memory_order_relaxed))
-		atomic_store_explicit(&s->swap_on, on, memory_order_relaxed);
-}
-
-/* Hands an event to the driver threads; the access waits for it. */
-static int hand_over(struct access *a, struct fault *f, uintptr_t page, bool major)
-{
-	int err = -ECANCELED;
-
-	fault_lock(&a->s->faults);
-	f->major = major;
-	/*
-	 * A region that ended meanwhile has let go of the event: it is resolved for whoever else waits for
-	 * it.
-	 */
-	if (!atomic_load_explicit(&a->r->closing, memory_order_relaxed))
-		err = park(a, f, page, true);
-	fault_enqueue(&a->s->faults, f);
-	fault_unlock(&a->s->faults);
-	odp_drivers_need(a->s);
-	return err;
-}
-
-/* An event of our own: resolved here when that is cheap, or by a driver thread. */
-static int see_to(struct access *a, struct fault *f, uintptr_t page, const struct vma *vma)
-{
-	/* A thread that may not fault cannot populate where that means touching. */
-	bool able = a->path == SAFECOPY_FIXUP || mm_have(MM_POPULATE);
-	unsigned cheap = cheap_pages(a->s, f, vma);
-	struct odp_outcome out;
-
-	if (!able || cheap < f->needed || cheap > a->budget)
-		return hand_over(a, f, page, cheap < f->needed);
-	a->budget -= cheap;
-	out = odp_resolve(a->s, f, cheap, true);
-	if (out.forced)
-		a->lost = ODP_FORCED;
-	return out.err ? out.err : AGAIN;
-}
-
-static int refuse(const struct access *a, int err)
-{
-	odp_count(a->s, a->r->odp, page_faults, 1);
-	odp_count(a->s, a->r->odp, faults_failed, 1);
-	return err;
-}
-
-/* A page is not valid for the access. */
-static int raise_fault(struct access *a, uintptr_t page)
-{
-	struct fault_queue *q = &a->s->faults;
-	struct leaf *leaf;
-	struct fault *f;
-	struct vma vma;
-	int err;
-
-	look_for_swap(a->s);
-	err = mapping_of(a, page, &vma);
-	if (err)
-		return refuse(a, err);
-	count_round(a, page);
-	if (a->lost >= ODP_FORCED)
-		return AGAIN;
-
-	fault_lock(q);
-	if (atomic_load_explicit(&a->r->closing, memory_order_relaxed)) {
-		fault_unlock(q);
-		return -ECANCELED;
-	}
-	leaf = pagetable_make(&a->s->table, page);
-	f = leaf && leaf_state(leaf, leaf_page(page)) == PAGE_FAULTING ? fault_find(q, page) : NULL;
-	if (f) {
-		odp_count(a->s, a->r->odp, faults_coalesced, 1);
-		err = park(a, f, page, false);
-		fault_unlock(q);
-		return err;
-	}
-	if (leaf && !page_missing(leaf, page, a->write)) {
-		fault_unlock(q);
-		return AGAIN;
-	}
-	f = leaf ? make_event(a, leaf, page, &vma, vma.file ? DRIVER_BATCH : SPOT_BATCH) : NULL;
-	fault_unlock(q);
-	if (f)
-		return see_to(a, f, page, &vma);
-	/* No memory to remember it by: the CPU's own fault does it. */
-	a->lost = ODP_FORCED;
-	return AGAIN;
-}
-
 /* ---- the way round ---- */
 
 /* The copy stopped although the table said that it may go on, or was let through and found an obstacle. */
@@ -442,11 +121,11 @@ static int stale(struct access *a, const struct safecopy_fault *fault)
 	if (a->lost < ODP_FORCED) {
 		odp_count(a->s, a->r->odp, faults_stale, 1);
 		odp_space_invalidate(a->s, page, ODP_PAGE, ODP_STALE);
-		return AGAIN;
+		return ODP_AGAIN;
 	}
 	err = populate((void *)page_down(page), page_size(), a->write);
 	if (!err || err == -EAGAIN)
-		return AGAIN;
+		return ODP_AGAIN;
 	odp_count(a->s, a->r->odp, faults_failed, 1);
 	return err == -ENOMEM ? -EFAULT : err;
 }
@@ -463,10 +142,10 @@ static int go_round(struct access *a)
 	if (a->lost < ODP_FORCED) {
 		switch (look(a->s, a->va, a->n, a->write, &page)) {
 		case LOOK_MISSING:
-			return raise_fault(a, page);
+			return odp_raise(a, page);
 		case LOOK_AGED:
 			verify(a);
-			return AGAIN;
+			return ODP_AGAIN;
 		case LOOK_VALID:
 			break;
 		}
@@ -508,14 +187,14 @@ static int access_slow(struct access *a)
 	if (err)
 		return err;
 	a->s = a->r->space;
-	a->budget = SPOT_BUDGET;
+	a->budget = ODP_SPOT_BUDGET;
 	a->lost = w->forced;
 	a->high = w->high;
 	record_retry(a);
 	w->raised_ns = w->resolved_ns = 0;
 	do
 		err = go_round(a);
-	while (err == AGAIN);
+	while (err == ODP_AGAIN);
 	if (err != -EINPROGRESS) {
 		/*
 		 * It does not wait (otherwise it could be told, and used again, by now): the next access
@@ -559,7 +238,7 @@ static inline bool plainly_valid(const struct odp_space *s, uintptr_t va, size_t
 		return false;
 	mask = page_mask(leaf_page(va) % GROUP_PAGES, leaf_page(va + n - 1) % GROUP_PAGES);
 	word = atomic_load_explicit(&leaf->word[leaf_page(va) / GROUP_PAGES], memory_order_acquire);
-	return !((~word & wanted_bits(write)) & mask) && !(word & PAGE_EACH(PAGE_FILE) & mask) &&
+	return !((~word & page_wanted(write)) & mask) && !(word & PAGE_EACH(PAGE_FILE) & mask) &&
 	       !atomic_load_explicit(&s->swap_on, memory_order_relaxed);
 }
 

@@ -40,8 +40,29 @@ struct odp_space;
 #define ODP_STREAMS 4u /* sequential accesses that a region tells apart */
 #define ODP_FORCED  3u /* rounds lost before an access is let through */
 
+/*
+ * Thresholds of a storm: majors per second and the share of wall time (parts per million) in which some task
+ * of the process's memory cgroup (or the machine) stalled for memory. Above one of them over a second a storm
+ * begins; below half of both over two seconds it is over. 0: never by this one.
+ */
+struct odp_storm_limits {
+	uint32_t majors_per_s;
+	uint32_t stall_ppm;
+};
+
+/* How a fault event may name what it is about. */
+enum odp_mode {
+	ODP_PRECISE,  /* region, queue pair, address, length, access */
+	ODP_IMPRECISE /* region and queue pair; the driver scans what the queue pair has outstanding */
+};
+
 struct odp_cfg {
-	unsigned driver_threads;		/* 1..64 */
+	unsigned driver_threads; /* 1..64 */
+	enum odp_mode mode;
+	uint64_t fault_latency_ns; /* every fault takes at least so long from raise to resume, as slow
+				      hardware; 0 */
+	struct odp_storm_limits storm_limits;
+	struct unpin_storm *storm;		/* the device's; never NULL */
 	struct unpin_odp_counters *totals;	/* the device's; never NULL */
 	struct hist (*step_ns)[UNPIN_STEPS];	/* [2][UNPIN_STEPS], minor and major; never NULL */
 	_Atomic uint64_t *table_bytes, *leaves; /* gauges; never NULL */
@@ -112,9 +133,25 @@ void odp_region_fini(struct odp_region *r);
  * again: a failed one then returns the error of its fault. A caller that gives the access up instead calls
  * odp_cancel() before it uses the waiter for another.
  */
+/* A piece of memory that an outstanding work request will touch. */
+struct odp_extent {
+	uintptr_t addr;
+	size_t len;
+	bool write;
+};
+
 struct odp_waiter {
 	void (*ready)(struct odp_waiter *w, int result);
-	void *owner; /* the caller's */
+	/*
+	 * ODP_IMPRECISE: what the waiter's queue pair has outstanding in region r, up to most extents from
+	 * the nth on (0, 1, ...) in the order of posting; returns how many. Called by a driver thread without
+	 * locks of this room, while w waits; odp_cancel() of w returns when it does not run. Must not access.
+	 * NULL: the event is precise.
+	 */
+	unsigned (*scan)(struct odp_waiter *w, const struct odp_region *r, unsigned nth,
+		struct odp_extent *out, unsigned most);
+	void *owner;	  /* the caller's */
+	const void *flow; /* whose it is (a queue pair): events of different flows take turns */
 	/* The room's, from here on. Under the fault queue's lock while it waits, else its owner's. */
 	struct list node, of_region;
 	struct odp_space *space;
@@ -136,9 +173,10 @@ bool odp_cancel(struct odp_waiter *w);
 /*
  * The device writes buf to (copy_in) or reads from (copy_out) [va, va + n) inside the region (the caller has
  * checked bounds and the key's rights; n may be 0). Ordered as safecopy.h says. buf is private memory. 0:
- * done. -EINPROGRESS: w is queued, ready() comes. -EACCES: the mapping forbids it. -EFAULT: hole, past the
- * end of file, guard page. -ECANCELED: closing. -EAGAIN: path is SAFECOPY_NONE: another thread must do it. On
- * anything but 0 a part of the bytes may have been copied.
+ * done. -EINPROGRESS: w is queued, ready() comes; with w NULL nobody waits: the fault is queued (never
+ * resolved on the spot) and the caller tries again when it likes. -EACCES: the mapping forbids it. -EFAULT:
+ * hole, past the end of file, guard page. -ECANCELED: closing. -EAGAIN: path is SAFECOPY_NONE: another thread
+ * must do it. On anything but 0 a part of the bytes may have been copied.
  */
 int odp_copy_in(struct odp_region *r, enum safecopy_path path, uintptr_t va, const void *buf, size_t n,
 	struct odp_waiter *w);
@@ -148,6 +186,20 @@ int odp_cmp_swap(struct odp_region *r, enum safecopy_path path, uintptr_t va, ui
 	uint64_t *orig, struct odp_waiter *w);
 int odp_fetch_add(struct odp_region *r, enum safecopy_path path, uintptr_t va, uint64_t add, uint64_t *orig,
 	struct odp_waiter *w);
+
+/*
+ * Prefetch (ibv_advise_mr(3)): makes pages of [va, va + n), inside the region, valid without an access.
+ *
+ * ODP_PREFETCH_WRITE: for writing. ODP_PREFETCH_NO_FAULT: only pages that are in memory now; none is
+ * populated. ODP_PREFETCH_WAIT: in the calling thread, in chunks; 0 when all that could be is valid; -EFAULT:
+ * hole or past the end of a file, -EACCES: the mapping forbids it (what comes before is valid), -ECANCELED:
+ * the region is closing, -EAGAIN: another thread's changes never let it finish. Without WAIT: queued behind
+ * all faults, carried out in chunks by a driver thread, never beyond what the memory cgroup has left, held
+ * back during a storm, and cancelled by odp_region_fini(); 0, or -ENOMEM. Its errors are only counted
+ * (page_prefetch_dropped).
+ */
+enum odp_prefetch_flags { ODP_PREFETCH_WRITE = 1, ODP_PREFETCH_NO_FAULT = 2, ODP_PREFETCH_WAIT = 4 };
+int odp_prefetch(struct odp_region *r, uintptr_t va, size_t n, unsigned flags);
 
 /*
  * Work for whoever ticks (the engine, a few times a second while there is traffic): asks for a stretch of the

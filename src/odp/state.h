@@ -86,6 +86,12 @@ static inline uint64_t page_faulting_clean(uint64_t word, uint64_t mask)
 	return page_faulting(word, mask) & ~(word >> 2);
 }
 
+/* The bits that must be set in each byte of a word for an access. */
+static inline uint64_t page_wanted(bool write)
+{
+	return write ? PAGE_EACH(PAGE_WRITE) : PAGE_EACH(PAGE_PRESENT);
+}
+
 /* 0x01 in the byte of each page that an access has to raise: invalid, or read-only when it writes. */
 static inline uint64_t page_raisable(uint64_t word, uint64_t mask, bool write)
 {
