@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/lock.h"
 #include "mm/early.h"
 #include "mm/facility.h"
 #include "mm/generation.h"
@@ -71,7 +72,7 @@ struct block {
 #define GRANULE_SHIFT 21
 #define GRANULES      65536u
 
-static pthread_mutex_t create_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock create_lock = LOCK_INIT(LOCK_PINS);
 static struct block *_Atomic first_block;
 static atomic_uint granule[GRANULES];
 static atomic_uint live;
@@ -206,7 +207,7 @@ static void forget_parent(void)
 	atomic_store(&walkers[1], 0);
 	memlock_reset();
 	uringbuf_drop_inherited();
-	pthread_mutex_init(&create_lock, NULL);
+	lock_reinit(&create_lock, LOCK_PINS);
 }
 
 static bool at_home(void)
@@ -246,10 +247,10 @@ static void child_after_fork(void)
 /* Once in a line of processes: the handler is inherited too. */
 static void handle_fork(void)
 {
-	pthread_mutex_lock(&create_lock);
+	lock_take(&create_lock);
 	if (!fork_handled)
 		fork_handled = !pthread_atfork(NULL, NULL, child_after_fork);
-	pthread_mutex_unlock(&create_lock);
+	lock_drop(&create_lock);
 }
 
 /* ---- Pages ---- */
@@ -428,14 +429,14 @@ static int lock_chunk(struct pin *pin, size_t c)
 	size_t len = chunk_end(pin, c) - start;
 	int err;
 
-	pthread_mutex_lock(&create_lock);
+	lock_take(&create_lock);
 	settle_all();
 	err = memlock_add(start, len);
 	if (!err) {
 		pin->chunk[c].hold = HOLD_MLOCK;
 		pin->locks = true;
 	}
-	pthread_mutex_unlock(&create_lock);
+	lock_drop(&create_lock);
 	/* mlock leaves copy-on-write of shared files and the like alone. */
 	if (!err && pin->write)
 		populate((void *)start, len, true);
@@ -459,7 +460,7 @@ static void unlock_chunk(struct pin *pin, size_t c)
 {
 	size_t from = page_index(pin, chunk_start(pin, c)), end = page_index(pin, chunk_end(pin, c)), to;
 
-	pthread_mutex_lock(&create_lock);
+	lock_take(&create_lock);
 	settle_all();
 	settle_pin(pin);
 	for (; from < end; from = to) {
@@ -470,7 +471,7 @@ static void unlock_chunk(struct pin *pin, size_t c)
 			to++;
 		memlock_remove(pin->first + from * page_size(), (to - from) * page_size());
 	}
-	pthread_mutex_unlock(&create_lock);
+	lock_drop(&create_lock);
 }
 
 static void release_chunks(struct pin *pin)
@@ -485,9 +486,9 @@ static void release_chunks(struct pin *pin)
 
 static void take_out(struct pin *pin)
 {
-	pthread_mutex_lock(&create_lock);
+	lock_take(&create_lock);
 	unpublish(pin);
-	pthread_mutex_unlock(&create_lock);
+	lock_drop(&create_lock);
 }
 
 /* ---- Creation ---- */
@@ -544,9 +545,9 @@ int pin_create(uintptr_t addr, size_t len, bool write, struct pin **out)
 	if (!pin)
 		return -ENOMEM;
 	/* Visible to pin_diverge() before a page is held, so that no change is missed in between. */
-	pthread_mutex_lock(&create_lock);
+	lock_take(&create_lock);
 	err = publish(pin);
-	pthread_mutex_unlock(&create_lock);
+	lock_drop(&create_lock);
 	if (!err) {
 		err = hold(pin);
 		if (err) {

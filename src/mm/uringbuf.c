@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <liburing.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "mm/procfd.h"
 
 /* The first ring is small: most programs pin a few buffers. The kernel allows 16384 slots in a ring. */
@@ -41,7 +41,7 @@ struct ring {
 	bool usable;
 	uint64_t used[MORE_SLOTS / 64];
 	/* Under io. */
-	pthread_mutex_t io;
+	struct lock io;
 	struct io_uring uring;
 	int pipe[2]; /* empty between copies */
 	/* Buffers given back whose pages the kernel has not let go of yet: on older kernels that takes up to
@@ -51,7 +51,7 @@ struct ring {
 };
 
 /* Rings are made and never destroyed in the process that made them. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(LOCK_RINGS);
 static struct ring *rings[MOST_RINGS];
 /* Grows under lock, after the entry was written; read by everybody. */
 static atomic_int ring_count;
@@ -108,7 +108,7 @@ static int make_ring(unsigned slots, struct ring **out)
 		free(r);
 		return err;
 	}
-	pthread_mutex_init(&r->io, NULL);
+	lock_init(&r->io, LOCK_RING_IO);
 	r->slots = slots;
 	r->usable = true;
 	*out = r;
@@ -148,12 +148,12 @@ static void free_slot(const struct uringbuf *buf)
 {
 	struct ring *r = rings[buf->ring];
 
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	r->used[buf->slot / 64] &= ~(1ull << (buf->slot % 64));
 	r->taken--;
 	if (buf->slot < r->hint)
 		r->hint = buf->slot;
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }
 
 /* A free slot, in a new ring if need be. The new one is made without the lock; one made in vain is lost
@@ -165,21 +165,21 @@ static int claim_slot(struct uringbuf *out)
 	int err;
 
 	for (;;) {
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		got = take_any_slot(out);
 		err = ring_count == MOST_RINGS ? -ENOSPC : 0;
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 		if (got || err)
 			return got ? 0 : err;
 		err = make_ring(ring_count ? MORE_SLOTS : FIRST_SLOTS, &r);
 		if (err)
 			return err;
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		if (ring_count < MOST_RINGS) {
 			rings[ring_count] = r;
 			ring_count++;
 		}
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 	}
 }
 
@@ -228,10 +228,10 @@ static bool wait_for_releases(void)
 	while (busy && clock_ns() < until) {
 		busy = false;
 		for (int i = 0; i < ring_count; i++) {
-			pthread_mutex_lock(&rings[i]->io);
+			lock_take(&rings[i]->io);
 			reap(rings[i], &res);
 			busy |= rings[i]->releasing > 0;
-			pthread_mutex_unlock(&rings[i]->io);
+			lock_drop(&rings[i]->io);
 		}
 		waited |= busy;
 		if (busy)
@@ -281,9 +281,9 @@ int uringbuf_pin(uintptr_t addr, size_t len, struct uringbuf *out)
 			break;
 		/* The application closed our descriptor. What is pinned stays so (the ring's memory holds
 		 * it); new pins get another ring. */
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		r->usable = false;
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 	}
 	errno = saved;
 	return err;
@@ -294,15 +294,15 @@ void uringbuf_unpin(const struct uringbuf *buf)
 	struct ring *r = rings[buf->ring];
 	int saved = errno, res, err;
 
-	pthread_mutex_lock(&r->io);
+	lock_take(&r->io);
 	r->releasing++;
-	pthread_mutex_unlock(&r->io);
+	lock_drop(&r->io);
 	err = update(r, buf->slot, 0, 0, 0);
-	pthread_mutex_lock(&r->io);
+	lock_take(&r->io);
 	if (err)
 		r->releasing--;
 	reap(r, &res);
-	pthread_mutex_unlock(&r->io);
+	lock_drop(&r->io);
 	free_slot(buf);
 	errno = saved;
 }
@@ -375,13 +375,13 @@ int uringbuf_write(const struct uringbuf *buf, uintptr_t va, const void *from, s
 	int saved = errno;
 	long went = 0;
 
-	pthread_mutex_lock(&r->io);
+	lock_take(&r->io);
 	for (size_t done = 0; done < n; done += (size_t)went) {
 		went = write_part(r, buf->slot, va + done, (const char *)from + done, n - done);
 		if (went < 0)
 			break;
 	}
-	pthread_mutex_unlock(&r->io);
+	lock_drop(&r->io);
 	errno = saved;
 	return went < 0 ? -EFAULT : 0;
 }
@@ -392,13 +392,13 @@ int uringbuf_read(const struct uringbuf *buf, uintptr_t va, void *to, size_t n)
 	int saved = errno;
 	long went = 0;
 
-	pthread_mutex_lock(&r->io);
+	lock_take(&r->io);
 	for (size_t done = 0; done < n; done += (size_t)went) {
 		went = read_part(r, buf->slot, va + done, (char *)to + done, n - done);
 		if (went < 0)
 			break;
 	}
-	pthread_mutex_unlock(&r->io);
+	lock_drop(&r->io);
 	errno = saved;
 	return went < 0 ? -EFAULT : 0;
 }
@@ -411,13 +411,13 @@ int uringbuf_modify(const struct uringbuf *buf, uintptr_t va,
 	uint64_t next;
 	bool done;
 
-	pthread_mutex_lock(&r->io);
+	lock_take(&r->io);
 	done = read_part(r, buf->slot, va, orig, sizeof(*orig)) == sizeof(*orig);
 	if (done) {
 		next = change(*orig, arg);
 		done = write_part(r, buf->slot, va, &next, sizeof(next)) == sizeof(next);
 	}
-	pthread_mutex_unlock(&r->io);
+	lock_drop(&r->io);
 	errno = saved;
 	return done ? 0 : -EFAULT;
 }
@@ -451,6 +451,6 @@ void uringbuf_drop_inherited(void)
 	for (int i = 0; i < ring_count; i++)
 		close_if(rings[i]->uring.ring_fd, "anon_inode:[io_uring]");
 	ring_count = 0;
-	pthread_mutex_init(&lock, NULL);
+	lock_reinit(&lock, LOCK_RINGS);
 	errno = saved;
 }

@@ -107,7 +107,7 @@ int nic_cq_create(struct nic_context *ctx, int cqe, struct nic_channel *ch, void
 	}
 	cq->ctx = ctx;
 	cq->channel = ch;
-	pthread_mutex_init(&cq->lock, NULL);
+	lock_init(&cq->lock, LOCK_CQ);
 	cq->comp_source.cookie = cookie;
 	cq->comp_event.source = &cq->comp_source;
 	list_init(&cq->comp_event.node);
@@ -138,11 +138,11 @@ int nic_cq_resize(struct nic_cq *cq, int cqe, int *actual)
 	ring = calloc(size, sizeof(*ring));
 	if (!ring)
 		return -ENOMEM;
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	head = atomic_load(&cq->head);
 	n = atomic_load(&cq->tail) - head;
 	if (n > (uint32_t)cqe) {
-		pthread_mutex_unlock(&cq->lock);
+		lock_drop(&cq->lock);
 		free(ring);
 		return -EINVAL;
 	}
@@ -152,7 +152,7 @@ int nic_cq_resize(struct nic_cq *cq, int cqe, int *actual)
 	cq->ring = ring;
 	cq->size = size;
 	cq->capacity = (uint32_t)cqe;
-	pthread_mutex_unlock(&cq->lock);
+	lock_drop(&cq->lock);
 	free(old);
 	*actual = cqe;
 	return 0;
@@ -172,7 +172,7 @@ int nic_cq_destroy(struct nic_cq *cq)
 	}
 	nic_event_retire(&ctx->async, &cq->async_source, &cq->async_event, 1);
 	atomic_fetch_sub_explicit(&ctx->nic->seg->cqs, 1, memory_order_relaxed);
-	pthread_mutex_destroy(&cq->lock);
+	lock_fini(&cq->lock);
 	free(cq->ring);
 	free(cq);
 	nic_context_unref(ctx);
@@ -196,11 +196,11 @@ bool nic_cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct ib_wc *wc)
 	struct nic_cqe *e;
 	uint32_t tail;
 
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
 	if (tail - atomic_load_explicit(&cq->head, memory_order_relaxed) >= cq->capacity || cq->overrun) {
 		cq->overrun = true;
-		pthread_mutex_unlock(&cq->lock);
+		lock_drop(&cq->lock);
 		return false;
 	}
 	e = &cq->ring[tail & (cq->size - 1)];
@@ -222,7 +222,7 @@ bool nic_cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct ib_wc *wc)
 	e->recv = wc->recv;
 	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
 	raise_comp_event(cq, wc->solicited || wc->status != IBV_WC_SUCCESS);
-	pthread_mutex_unlock(&cq->lock);
+	lock_drop(&cq->lock);
 	return true;
 }
 
@@ -248,7 +248,7 @@ static int take(struct nic_cq *cq, int n, struct ibv_wc *wc)
 	if (atomic_load_explicit(&cq->head, memory_order_relaxed) ==
 		atomic_load_explicit(&cq->tail, memory_order_acquire))
 		return 0;
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	head = atomic_load_explicit(&cq->head, memory_order_relaxed);
 	while (got < n && head != atomic_load_explicit(&cq->tail, memory_order_relaxed)) {
 		const struct nic_cqe *e = &cq->ring[head++ & (cq->size - 1)];
@@ -258,7 +258,7 @@ static int take(struct nic_cq *cq, int n, struct ibv_wc *wc)
 	}
 	atomic_store_explicit(&cq->head, head, memory_order_release);
 	atomic_store_explicit(&cq->empty_run, 0, memory_order_relaxed);
-	pthread_mutex_unlock(&cq->lock);
+	lock_drop(&cq->lock);
 	return got;
 }
 
@@ -315,13 +315,13 @@ int nic_cq_req_notify(struct nic_cq *cq, bool solicited_only)
 {
 	if (nic_context_check(cq->ctx))
 		return -EIO;
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	/* A request for any completion stands over one for solicited ones (IBTA 11.4.2.2). */
 	if (!solicited_only)
 		cq->armed = NIC_CQ_ANY;
 	else if (cq->armed == NIC_CQ_QUIET)
 		cq->armed = NIC_CQ_SOLICITED;
-	pthread_mutex_unlock(&cq->lock);
+	lock_drop(&cq->lock);
 	nic_engine_sleeping(cq->ctx->nic);
 	return 0;
 }
@@ -330,7 +330,7 @@ void nic_cq_purge(struct nic_cq *cq, struct nic_qp *qp)
 {
 	uint32_t head, tail, to;
 
-	pthread_mutex_lock(&cq->lock);
+	lock_take(&cq->lock);
 	head = to = atomic_load(&cq->head);
 	tail = atomic_load(&cq->tail);
 	for (uint32_t i = head; i != tail; i++) {
@@ -340,5 +340,5 @@ void nic_cq_purge(struct nic_cq *cq, struct nic_qp *qp)
 			cq->ring[to++ & (cq->size - 1)] = *e;
 	}
 	atomic_store(&cq->tail, to);
-	pthread_mutex_unlock(&cq->lock);
+	lock_drop(&cq->lock);
 }

@@ -50,14 +50,14 @@ static void wait_tick(struct crew *c, uint32_t idle)
 
 	if (idle < IDLE_TICKS) {
 		at = (struct timespec){ (time_t)(until / NSEC_PER_SEC), (long)(until % NSEC_PER_SEC) };
-		pthread_cond_timedwait(&c->changed, &c->lock, &at);
+		lock_timedwait(&c->changed, &c->lock, &at);
 		return;
 	}
 	c->called = false;
 	atomic_store(&c->asleep, true);
 	/* The helm stores that it is busy and then looks whether we sleep; we the other way round. */
 	while (!c->stop && !c->called && !atomic_load(&c->busy_since))
-		pthread_cond_wait(&c->changed, &c->lock);
+		lock_wait(&c->changed, &c->lock);
 	atomic_store(&c->asleep, false);
 }
 
@@ -86,20 +86,20 @@ static void *lookout_main(void *arg)
 	struct nic *nic = arg;
 	struct crew *c = &nic->crew;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	if (!look_out(nic)) {
 		leave(c);
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		return NULL;
 	}
 	log_debug("the engine thread has been held up by one operation; another one carries on");
 	c->have_lookout = false;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	pthread_setname_np(pthread_self(), "unpin-engine");
 	nic_engine_loop(nic);
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	leave(c);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return NULL;
 }
 
@@ -108,9 +108,9 @@ static void *first_main(void *arg)
 	struct nic *nic = arg;
 
 	nic_engine_loop(nic);
-	pthread_mutex_lock(&nic->crew.lock);
+	lock_take(&nic->crew.lock);
 	leave(&nic->crew);
-	pthread_mutex_unlock(&nic->crew.lock);
+	lock_drop(&nic->crew.lock);
 	return NULL;
 }
 
@@ -120,19 +120,19 @@ static void need_lookout(struct nic *nic)
 	struct crew *c = &nic->crew;
 	bool want;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	want = !c->have_lookout && !c->stop && c->threads < CREW_MOST;
 	if (want) {
 		c->have_lookout = true;
 		c->threads++;
 	}
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (!want || !spawn(nic, lookout_main, "unpin-lookout"))
 		return;
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	c->have_lookout = false;
 	leave(c);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 }
 
 int crew_start(struct nic *nic)
@@ -141,7 +141,7 @@ int crew_start(struct nic *nic)
 	pthread_condattr_t attr;
 	int err;
 
-	pthread_mutex_init(&c->lock, NULL);
+	lock_init(&c->lock, LOCK_CREW);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&c->changed, &attr);
@@ -157,14 +157,14 @@ void crew_stop(struct nic *nic)
 {
 	struct crew *c = &nic->crew;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	c->stop = true;
 	pthread_cond_broadcast(&c->changed);
 	while (c->threads)
-		pthread_cond_wait(&c->changed, &c->lock);
-	pthread_mutex_unlock(&c->lock);
+		lock_wait(&c->changed, &c->lock);
+	lock_drop(&c->lock);
 	pthread_cond_destroy(&c->changed);
-	pthread_mutex_destroy(&c->lock);
+	lock_fini(&c->lock);
 }
 
 void crew_busy(struct nic *nic, uint64_t now)
@@ -174,10 +174,10 @@ void crew_busy(struct nic *nic, uint64_t now)
 	atomic_fetch_add_explicit(&c->jobs, 1, memory_order_relaxed);
 	atomic_store(&c->busy_since, now);
 	if (atomic_load(&c->asleep)) {
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		c->called = true;
 		pthread_cond_broadcast(&c->changed);
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 	}
 	if (!c->have_lookout)
 		need_lookout(nic);

@@ -20,12 +20,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/lock.h"
+
 struct nic;
 
 #define CREW_MOST 8u /* threads; when that many are stuck, the engine waits for one of them */
 
 struct crew {
-	pthread_mutex_t lock;	/* the fields below that are not atomic; a leaf */
+	struct lock lock;	/* the fields below that are not atomic; a leaf */
 	pthread_cond_t changed; /* wakes the lookout, and whoever waits for the threads to end */
 	uint32_t threads;
 	_Atomic bool have_lookout; /* written under the lock */

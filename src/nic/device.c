@@ -7,19 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lock.h"
 #include "base/log.h"
 #include "mm/generation.h"
 #include "mm/interpose.h"
 #include "mm/sigchain.h"
 #include "nic/nic.h"
 
-#define DRIVER_THREADS                                                                                       \
-	16 /* at most; one is made when all others are busy, and any of them may sleep for long */
 #define NAME_MAX_LEN 31
 
 /* The one device of this process. registry_lock guards the pointer and its refs; it is never taken on the
  * data path. */
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock registry_lock = LOCK_INIT(LOCK_REGISTRY);
 static struct nic *_Atomic the_nic;
 
 /* --- name
@@ -78,7 +77,7 @@ static void after_fork_in_child(void)
 	struct nic *nic = atomic_exchange(&the_nic, NULL);
 
 	interpose_observe(NULL);
-	pthread_mutex_init(&registry_lock, NULL);
+	lock_reinit(&registry_lock, LOCK_REGISTRY);
 	if (nic) {
 		wire_abandon(nic->wire);
 		odp_space_abandon(nic->odp);
@@ -104,10 +103,10 @@ static void address_space_changed(enum mm_change what, uintptr_t addr, size_t le
 
 static void init_locks_and_lists(struct nic *nic)
 {
-	pthread_mutex_init(&nic->lock, NULL);
-	pthread_mutex_init(&nic->runq_lock, NULL);
-	pthread_mutex_init(&nic->timer_lock, NULL);
-	pthread_mutex_init(&nic->rx_pool_lock, NULL);
+	lock_init(&nic->lock, LOCK_NIC);
+	lock_init(&nic->runq_lock, LOCK_RUNQ);
+	lock_init(&nic->timer_lock, LOCK_TIMERS);
+	lock_init(&nic->rx_pool_lock, LOCK_RX_POOL);
 	list_init(&nic->runq);
 	list_init(&nic->engine_runq);
 	list_init(&nic->timers);
@@ -121,7 +120,15 @@ static void init_locks_and_lists(struct nic *nic)
 static int open_space(struct nic *nic)
 {
 	const struct odp_cfg cfg = {
-		.driver_threads = DRIVER_THREADS,
+		.driver_threads = (unsigned)nic->set.value[SETTING_DRIVER_THREADS_ID],
+		.mode = nic->set.value[SETTING_FAULT_MODE_ID] == FAULT_MODE_IMPRECISE ? ODP_IMPRECISE
+										     : ODP_PRECISE,
+		.fault_latency_ns = nic->set.value[SETTING_FAULT_LATENCY_ID],
+		.storm_limits = {
+			.majors_per_s = (uint32_t)nic->set.value[SETTING_STORM_MAJORS_ID],
+			.stall_ppm = (uint32_t)nic->set.value[SETTING_STORM_STALL_ID],
+		},
+		.storm = &nic->seg->storm,
 		.totals = &nic->seg->odp,
 		.step_ns = nic->seg->step_ns,
 		.table_bytes = &nic->seg->odp_table_bytes,
@@ -155,6 +162,17 @@ static void nic_free(struct nic *nic)
 	free(nic);
 }
 
+/* What the person asked for must hold or be refused, so a value that cannot be read opens no device. */
+static int load_settings(struct nic *nic)
+{
+	char why[SETTING_WHY];
+	int err = settings_load(&nic->set, why);
+
+	if (err)
+		log_error("%s cannot be opened: %s", nic_device_name(), why);
+	return err;
+}
+
 static int nic_make(struct nic **out)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -163,6 +181,11 @@ static int nic_make(struct nic **out)
 
 	if (!nic)
 		return -ENOMEM;
+	err = load_settings(nic);
+	if (err) {
+		free(nic);
+		return err;
+	}
 	pthread_once(&once, register_fork_handlers);
 	init_locks_and_lists(nic);
 	err = generation_begin();
@@ -219,7 +242,7 @@ static int nic_get(struct nic **out)
 	int err = 0;
 
 	drop_inherited();
-	pthread_mutex_lock(&registry_lock);
+	lock_take(&registry_lock);
 	nic = atomic_load(&the_nic);
 	if (!nic) {
 		err = nic_make(&nic);
@@ -230,7 +253,7 @@ static int nic_get(struct nic **out)
 	}
 	if (!err)
 		nic->refs++;
-	pthread_mutex_unlock(&registry_lock);
+	lock_drop(&registry_lock);
 	*out = nic;
 	return err;
 }
@@ -239,14 +262,14 @@ static void nic_put(struct nic *nic)
 {
 	bool last;
 
-	pthread_mutex_lock(&registry_lock);
+	lock_take(&registry_lock);
 	last = --nic->refs == 0;
 	if (last) {
 		interpose_observe(NULL);
 		atomic_store(&the_nic, NULL);
 		nic_unmake(nic);
 	}
-	pthread_mutex_unlock(&registry_lock);
+	lock_drop(&registry_lock);
 }
 
 /* --- contexts

@@ -58,13 +58,13 @@ static void runq_add(struct nic_qp *qp, struct list *queue, _Atomic uint32_t *le
 {
 	struct nic *nic = qp->nic;
 
-	pthread_mutex_lock(&nic->runq_lock);
+	lock_take(&nic->runq_lock);
 	if (!qp->queued) {
 		qp->queued = true;
 		list_add_tail(queue, &qp->runq);
 		atomic_fetch_add(len, 1);
 	}
-	pthread_mutex_unlock(&nic->runq_lock);
+	lock_drop(&nic->runq_lock);
 }
 
 void nic_engine_wake(struct nic *nic)
@@ -90,14 +90,14 @@ static struct nic_qp *runq_take(struct nic *nic, struct list *queue, _Atomic uin
 	struct nic_qp *qp = NULL;
 	struct list *node;
 
-	pthread_mutex_lock(&nic->runq_lock);
+	lock_take(&nic->runq_lock);
 	node = list_pop(queue);
 	if (node) {
 		qp = container_of(node, struct nic_qp, runq);
 		qp->queued = false;
 		atomic_fetch_sub(len, 1);
 	}
-	pthread_mutex_unlock(&nic->runq_lock);
+	lock_drop(&nic->runq_lock);
 	return qp;
 }
 
@@ -123,11 +123,11 @@ struct wire_rx *nic_rx_get(struct nic *nic)
 
 	if (spare)
 		return spare;
-	pthread_mutex_lock(&nic->rx_pool_lock);
+	lock_take(&nic->rx_pool_lock);
 	node = list_pop(&nic->rx_pool);
 	if (node)
 		nic->rx_pool_len--;
-	pthread_mutex_unlock(&nic->rx_pool_lock);
+	lock_drop(&nic->rx_pool_lock);
 	return node ? container_of(node, struct wire_rx, node) : malloc(sizeof(struct wire_rx));
 }
 
@@ -137,14 +137,14 @@ void nic_rx_put(struct nic *nic, struct wire_rx *rx)
 
 	if (atomic_compare_exchange_strong(&nic->rx_spare, &none, rx))
 		return;
-	pthread_mutex_lock(&nic->rx_pool_lock);
+	lock_take(&nic->rx_pool_lock);
 	if (nic->rx_pool_len < RX_POOL_MAX) {
 		list_init(&rx->node);
 		list_add_head(&nic->rx_pool, &rx->node);
 		nic->rx_pool_len++;
 		rx = NULL;
 	}
-	pthread_mutex_unlock(&nic->rx_pool_lock);
+	lock_drop(&nic->rx_pool_lock);
 	free(rx);
 }
 
@@ -161,7 +161,7 @@ static bool enqueue(struct nic *nic, struct wire_rx *rx, enum ib_lane l)
 
 	if (!qp)
 		return false;
-	pthread_mutex_lock(&qp->rx_lock);
+	lock_take(&qp->rx_lock);
 	ok = qp->live && qp->rx_count < RX_PER_QP;
 	if (ok) {
 		list_init(&rx->node);
@@ -169,7 +169,7 @@ static bool enqueue(struct nic *nic, struct wire_rx *rx, enum ib_lane l)
 		qp->rx_count++;
 		atomic_fetch_add_explicit(&qp->lane[l].waiting, 1, memory_order_release);
 	}
-	pthread_mutex_unlock(&qp->rx_lock);
+	lock_drop(&qp->rx_lock);
 	/* No waking: whoever takes packets from the wire runs the queue next. */
 	if (ok)
 		runq_add(qp, &nic->runq, &nic->runq_len);
@@ -189,11 +189,11 @@ static void on_put(void *ctx, struct wire_rx *rx)
 	if (!ib_packet_decode(&pkt, rx->hdr, rx->hdrlen) && pkt.dest_qpn == rx->dest_qpn &&
 		enqueue(nic, rx, ib_lane_of(pkt.opcode)))
 		return;
-	pthread_mutex_lock(&nic->rx_pool_lock);
+	lock_take(&nic->rx_pool_lock);
 	list_init(&rx->node);
 	list_add_tail(&nic->refused, &rx->node);
 	atomic_store_explicit(&nic->any_refused, true, memory_order_relaxed);
-	pthread_mutex_unlock(&nic->rx_pool_lock);
+	lock_drop(&nic->rx_pool_lock);
 }
 
 void nic_rx_drop(struct nic *nic, struct wire_rx *rx)
@@ -212,10 +212,10 @@ static void drop_refused(struct nic *nic)
 {
 	struct list refused = LIST_INIT(refused), *node;
 
-	pthread_mutex_lock(&nic->rx_pool_lock);
+	lock_take(&nic->rx_pool_lock);
 	list_splice_tail(&refused, &nic->refused);
 	atomic_store_explicit(&nic->any_refused, false, memory_order_relaxed);
-	pthread_mutex_unlock(&nic->rx_pool_lock);
+	lock_drop(&nic->rx_pool_lock);
 	while ((node = list_pop(&refused)))
 		nic_rx_drop(nic, container_of(node, struct wire_rx, node));
 }
@@ -270,7 +270,7 @@ void nic_timer_set(struct nic_qp *qp, uint64_t deadline)
 
 	if (atomic_load_explicit(&qp->deadline, memory_order_relaxed) == deadline)
 		return;
-	pthread_mutex_lock(&nic->timer_lock);
+	lock_take(&nic->timer_lock);
 	list_del(&qp->timer);
 	atomic_store(&qp->deadline, deadline);
 	if (deadline != UINT64_MAX) {
@@ -278,7 +278,7 @@ void nic_timer_set(struct nic_qp *qp, uint64_t deadline)
 		if (deadline < atomic_load(&nic->earliest))
 			atomic_store(&nic->earliest, deadline);
 	}
-	pthread_mutex_unlock(&nic->timer_lock);
+	lock_drop(&nic->timer_lock);
 	if (deadline < atomic_load(&nic->engine_until))
 		nic_engine_wake(nic);
 }
@@ -288,7 +288,7 @@ static void timers_expire(struct nic *nic, uint64_t now)
 {
 	uint64_t earliest = UINT64_MAX;
 
-	pthread_mutex_lock(&nic->timer_lock);
+	lock_take(&nic->timer_lock);
 	list_for_each_safe (node, &nic->timers) {
 		struct nic_qp *qp = container_of(node, struct nic_qp, timer);
 		uint64_t deadline = atomic_load(&qp->deadline);
@@ -302,7 +302,7 @@ static void timers_expire(struct nic *nic, uint64_t now)
 		}
 	}
 	atomic_store(&nic->earliest, earliest);
-	pthread_mutex_unlock(&nic->timer_lock);
+	lock_drop(&nic->timer_lock);
 }
 
 /* --- progress

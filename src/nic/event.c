@@ -17,7 +17,7 @@ int nic_event_queue_init(struct nic_event_queue *q)
 	if (fd < 0)
 		return -errno;
 	q->fd = fd_move_high(fd);
-	pthread_mutex_init(&q->lock, NULL);
+	lock_init(&q->lock, LOCK_EVENTS);
 	pthread_cond_init(&q->acked, NULL);
 	list_init(&q->events);
 	return 0;
@@ -27,7 +27,7 @@ void nic_event_queue_fini(struct nic_event_queue *q)
 {
 	fd_close(q->fd);
 	q->fd = -1;
-	pthread_mutex_destroy(&q->lock);
+	lock_fini(&q->lock);
 	pthread_cond_destroy(&q->acked);
 }
 
@@ -35,14 +35,14 @@ void nic_event_post(struct nic_event_queue *q, struct nic_event *e)
 {
 	const uint64_t one = 1;
 
-	pthread_mutex_lock(&q->lock);
+	lock_take(&q->lock);
 	if (!list_linked(&e->node)) {
 		list_add_tail(&q->events, &e->node);
 		/* Under the lock, so that the count never runs ahead of the list by more than what a reader
 		 * is taking. Cannot block: the count stays far below the eventfd's limit. */
 		syscall(SYS_write, q->fd, &one, sizeof(one));
 	}
-	pthread_mutex_unlock(&q->lock);
+	lock_drop(&q->lock);
 }
 
 int nic_event_get(struct nic_event_queue *q, void **cookie, int *type, struct nic_event_source **source)
@@ -54,12 +54,12 @@ int nic_event_get(struct nic_event_queue *q, void **cookie, int *type, struct ni
 	for (;;) {
 		if (syscall(SYS_read, q->fd, &one, sizeof(one)) < 0)
 			return -errno;
-		pthread_mutex_lock(&q->lock);
+		lock_take(&q->lock);
 		node = list_pop(&q->events);
 		if (node)
 			break;
 		/* A count without an event: its object was destroyed in between. */
-		pthread_mutex_unlock(&q->lock);
+		lock_drop(&q->lock);
 	}
 	e = container_of(node, struct nic_event, node);
 	e->source->reported++;
@@ -68,16 +68,16 @@ int nic_event_get(struct nic_event_queue *q, void **cookie, int *type, struct ni
 		*type = e->type;
 	if (source)
 		*source = e->source;
-	pthread_mutex_unlock(&q->lock);
+	lock_drop(&q->lock);
 	return 0;
 }
 
 void nic_event_ack(struct nic_event_queue *q, struct nic_event_source *source, uint32_t n)
 {
-	pthread_mutex_lock(&q->lock);
+	lock_take(&q->lock);
 	source->acked += n;
 	pthread_cond_broadcast(&q->acked);
-	pthread_mutex_unlock(&q->lock);
+	lock_drop(&q->lock);
 }
 
 /* Takes one count back for an event that leaves the queue unread; a reader may have taken it already and then
@@ -94,7 +94,7 @@ static void take_count(struct nic_event_queue *q)
 void nic_event_retire(
 	struct nic_event_queue *q, struct nic_event_source *source, struct nic_event *events, int n)
 {
-	pthread_mutex_lock(&q->lock);
+	lock_take(&q->lock);
 	for (int i = 0; i < n; i++) {
 		if (list_linked(&events[i].node)) {
 			list_del(&events[i].node);
@@ -102,6 +102,6 @@ void nic_event_retire(
 		}
 	}
 	while (source->acked != source->reported)
-		pthread_cond_wait(&q->acked, &q->lock);
-	pthread_mutex_unlock(&q->lock);
+		lock_wait(&q->acked, &q->lock);
+	lock_drop(&q->lock);
 }

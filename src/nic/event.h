@@ -13,10 +13,11 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "base/lock.h"
 
 struct nic_event_queue {
 	int fd;
-	pthread_mutex_t lock; /* guards events and the fields of event sources below; nothing is called under
+	struct lock lock; /* guards events and the fields of event sources below; nothing is called under
 				 it but write(2) on fd */
 	pthread_cond_t acked;
 	struct list events;

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/lock.h"
 
 /* --- the host's identity -------------------------------------------------------------------------- */
 
@@ -76,11 +77,11 @@ struct row {
 };
 
 static struct {
-	pthread_mutex_t lock;
+	struct lock lock;
 	_Atomic pid_t pid; /* whose table it is; 0: nobody's yet */
 	uint64_t read_ns;  /* 0: never */
 	struct row row[NIC_GID_TABLE_LEN];
-} table = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} table = { .lock = LOCK_INIT(LOCK_GIDS) };
 
 /* An address as the program's interfaces have it, with what decides its place. */
 struct found {
@@ -223,7 +224,7 @@ static void start_over(pid_t old, pid_t pid)
 	if (!atomic_compare_exchange_strong(&table.pid, &old, PID_CHANGING))
 		return; /* another thread does */
 	if (old) {
-		pthread_mutex_init(&table.lock, NULL);
+		lock_reinit(&table.lock, LOCK_GIDS);
 		memset(table.row, 0, sizeof(table.row));
 		table.read_ns = 0;
 	}
@@ -238,7 +239,7 @@ static void lock_table(void)
 	while ((owner = atomic_load(&table.pid)) != pid)
 		if (owner != PID_CHANGING)
 			start_over(owner, pid);
-	pthread_mutex_lock(&table.lock);
+	lock_take(&table.lock);
 }
 
 int nic_gid_get(unsigned index, union ibv_gid *gid, uint32_t *ifindex)
@@ -256,6 +257,6 @@ int nic_gid_get(unsigned index, union ibv_gid *gid, uint32_t *ifindex)
 	} else {
 		ret = -ENODATA;
 	}
-	pthread_mutex_unlock(&table.lock);
+	lock_drop(&table.lock);
 	return ret;
 }

@@ -39,7 +39,7 @@ static struct nic_mr *row_take(struct nic *nic)
 	struct nic_mr *mr = NULL;
 	struct list *node;
 
-	pthread_mutex_lock(&nic->lock);
+	lock_take(&nic->lock);
 	if (nic->mr_rows < NIC_KEYS) {
 		mr = calloc(1, sizeof(*mr));
 		if (mr) {
@@ -57,7 +57,7 @@ static struct nic_mr *row_take(struct nic *nic)
 		if (node)
 			mr = container_of(node, struct nic_mr, free);
 	}
-	pthread_mutex_unlock(&nic->lock);
+	lock_drop(&nic->lock);
 	return mr;
 }
 
@@ -74,9 +74,9 @@ static void row_give(struct nic_mr *mr)
 	struct nic *nic = mr->nic;
 
 	key_change(mr);
-	pthread_mutex_lock(&nic->lock);
+	lock_take(&nic->lock);
 	list_add_tail(&nic->mr_free, &mr->free);
-	pthread_mutex_unlock(&nic->lock);
+	lock_drop(&nic->lock);
 }
 
 /* --- use of a region

@@ -10,13 +10,14 @@
 #ifndef UNPIN_NIC_NIC_H
 #define UNPIN_NIC_NIC_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/list.h"
+#include "base/lock.h"
 #include "base/rundown.h"
 #include "base/segment.h"
+#include "base/setting.h"
 #include "ib/qp.h"
 #include "mm/pin.h"
 #include "mm/safecopy.h"
@@ -105,7 +106,7 @@ enum nic_cq_armed { NIC_CQ_QUIET, NIC_CQ_SOLICITED, NIC_CQ_ANY };
 struct nic_cq {
 	struct nic_context *ctx;
 	struct nic_channel *channel;
-	pthread_mutex_t lock; /* ring, size, armed, overrun */
+	struct lock lock; /* ring, size, armed, overrun */
 	struct nic_cqe *ring;
 	uint32_t size;		     /* a power of two */
 	uint32_t capacity;	     /* what the application was promised */
@@ -139,7 +140,7 @@ struct nic_rqe {
 };
 
 struct nic_rq {
-	pthread_mutex_t lock; /* posters */
+	struct lock lock; /* posters */
 	uint8_t *ring;
 	uint32_t stride, size;
 	uint32_t max_wr, max_sge;
@@ -173,7 +174,7 @@ enum {
 struct nic_qp {
 	struct nic *nic;
 	uint32_t num;
-	pthread_mutex_t run_lock; /* the transport's state; the only lock held across copies */
+	struct lock run_lock;  /* the transport's state; the only lock held across copies */
 	_Atomic uint32_t kick; /* something came up: whoever holds or next takes the run lock looks again */
 	bool live;	       /* under run_lock and rx_lock (both to change, either to read) */
 	struct ib_qp ib;
@@ -189,7 +190,7 @@ struct nic_qp {
 	_Atomic bool peer_lost,
 		peer_dead; /* told by the wire; the run hands them on after the packets before them */
 
-	pthread_mutex_t rx_lock; /* rxq lists of the lanes, rx_count */
+	struct lock rx_lock; /* rxq lists of the lanes, rx_count */
 	uint32_t rx_count;
 
 	struct list runq; /* under nic->runq_lock */
@@ -198,7 +199,7 @@ struct nic_qp {
 	struct list timer;	   /* under nic->timer_lock */
 	_Atomic uint64_t deadline; /* written under nic->timer_lock */
 
-	pthread_mutex_t sq_lock; /* posters */
+	struct lock sq_lock; /* posters; lent to the application between ibv_wr_start() and its end */
 	struct ib_sq sq;
 	uint32_t sq_building; /* WQEs of an open ibv_wr_start */
 	int sq_error;
@@ -241,13 +242,14 @@ void nic_qps_fini(struct nic *nic);
 
 struct nic {
 	uint64_t generation;
-	int refs; /* contexts; under the registry's lock (device.c) */
+	int refs;	     /* contexts; under the registry's lock (device.c) */
+	struct settings set; /* as they were when the device was opened */
 	struct unpin_segment *seg;
 	int seg_fd;
 	struct wire *wire;
 	struct odp_space *odp;
 
-	pthread_mutex_t lock; /* key and number tables, free lists, contexts */
+	struct lock lock; /* key and number tables, free lists, contexts */
 	_Atomic(struct nic_mr *) mr[NIC_KEYS];
 	uint32_t mr_rows; /* rows ever made; row 0 is not used */
 	struct list mr_free;
@@ -255,11 +257,11 @@ struct nic {
 	uint32_t qp_rows;
 	struct list qp_free;
 
-	pthread_mutex_t runq_lock;
+	struct lock runq_lock;
 	struct list runq, engine_runq;
 	_Atomic uint32_t runq_len, engine_len; /* written under the lock */
 
-	pthread_mutex_t timer_lock;
+	struct lock timer_lock;
 	struct list timers;
 	_Atomic uint64_t earliest;
 
@@ -274,7 +276,7 @@ struct nic {
 		engine_until; /* when the sleeping engine looks at timers by itself; 0: it is awake */
 	_Atomic bool traffic; /* since the last sweep */
 
-	pthread_mutex_t rx_pool_lock;
+	struct lock rx_pool_lock;
 	_Atomic(struct wire_rx *) rx_spare; /* one free buffer that costs no lock */
 	struct list rx_pool;		    /* free wire_rx buffers */
 	uint32_t rx_pool_len;

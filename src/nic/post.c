@@ -140,7 +140,7 @@ int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		*bad = wr;
 		return -EIO;
 	}
-	pthread_mutex_lock(&qp->sq_lock);
+	lock_take(&qp->sq_lock);
 	for (; wr; wr = wr->next) {
 		if (!may_send(qp)) {
 			err = -EINVAL;
@@ -155,7 +155,7 @@ int nic_qp_post_send(struct nic_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	if (err)
 		*bad = wr;
 	sq_publish(qp);
-	pthread_mutex_unlock(&qp->sq_lock);
+	lock_drop(&qp->sq_lock);
 	nic_qp_run(qp, &burst);
 	return err;
 }
@@ -175,7 +175,8 @@ void nic_wr_start(struct nic_qp *qp)
 		qp->sq_error = -EIO;
 		return;
 	}
-	pthread_mutex_lock(&qp->sq_lock);
+	lock_take(&qp->sq_lock);
+	lock_lend(&qp->sq_lock);
 	qp->sq_building = 0;
 	qp->sq_error = may_send(qp) ? 0 : -EINVAL;
 }
@@ -210,7 +211,7 @@ int nic_wr_complete(struct nic_qp *qp)
 		qp->sq_building = 0;
 	else
 		sq_publish(qp);
-	pthread_mutex_unlock(&qp->sq_lock);
+	lock_drop_lent(&qp->sq_lock);
 	if (!err)
 		nic_qp_run(qp, &burst);
 	return err;
@@ -221,7 +222,7 @@ void nic_wr_abort(struct nic_qp *qp)
 	if (inherited(qp))
 		return;
 	qp->sq_building = 0;
-	pthread_mutex_unlock(&qp->sq_lock);
+	lock_drop_lent(&qp->sq_lock);
 }
 
 uint32_t nic_qp_max_inline(const struct nic_qp *qp)
@@ -264,18 +265,18 @@ int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 		*bad = wr;
 		return -EIO;
 	}
-	pthread_mutex_lock(&qp->rq.lock);
+	lock_take(&qp->rq.lock);
 	if (atomic_load(&qp->ib.state) == IBV_QPS_RESET)
 		err = -EINVAL;
 	for (; wr && !err; wr = err ? wr : wr->next)
 		err = post_one_recv(&qp->rq, wr);
 	if (err)
 		*bad = wr;
-	pthread_mutex_unlock(&qp->rq.lock);
+	lock_drop(&qp->rq.lock);
 	if (atomic_load(&qp->ib.state) == IBV_QPS_ERR) {
-		pthread_mutex_lock(&qp->run_lock);
+		lock_take(&qp->run_lock);
 		ib_recv_posted(&qp->ib);
-		pthread_mutex_unlock(&qp->run_lock);
+		lock_drop(&qp->run_lock);
 		nic_qp_run(qp, &burst);
 	}
 	return err;

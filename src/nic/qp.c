@@ -41,10 +41,10 @@ static struct nic_qp *row_make(struct nic *nic)
 		return NULL;
 	qp->nic = nic;
 	qp->num = wire_slot(nic->wire) << WIRE_SLOT_BITS | nic->qp_rows;
-	pthread_mutex_init(&qp->run_lock, NULL);
-	pthread_mutex_init(&qp->rx_lock, NULL);
-	pthread_mutex_init(&qp->sq_lock, NULL);
-	pthread_mutex_init(&qp->rq.lock, NULL);
+	lock_init(&qp->run_lock, LOCK_QP_RUN);
+	lock_init(&qp->rx_lock, LOCK_QP_RX);
+	lock_init(&qp->sq_lock, LOCK_QP_SQ);
+	lock_init(&qp->rq.lock, LOCK_QP_RQ);
 	list_init(&qp->runq);
 	list_init(&qp->timer);
 	list_init(&qp->free);
@@ -67,20 +67,20 @@ static struct nic_qp *row_take(struct nic *nic)
 	struct nic_qp *qp = NULL;
 	struct list *node;
 
-	pthread_mutex_lock(&nic->lock);
+	lock_take(&nic->lock);
 	if (nic->qp_rows < NIC_QP_ROWS)
 		qp = row_make(nic);
 	if (!qp && (node = list_pop(&nic->qp_free)))
 		qp = container_of(node, struct nic_qp, free);
-	pthread_mutex_unlock(&nic->lock);
+	lock_drop(&nic->lock);
 	return qp;
 }
 
 static void row_give(struct nic_qp *qp)
 {
-	pthread_mutex_lock(&qp->nic->lock);
+	lock_take(&qp->nic->lock);
 	list_add_tail(&qp->nic->qp_free, &qp->free);
-	pthread_mutex_unlock(&qp->nic->lock);
+	lock_drop(&qp->nic->lock);
 }
 
 void nic_qps_init(struct nic *nic)
@@ -181,12 +181,12 @@ int nic_qp_create(struct nic_pd *pd, struct nic_qp_init *init, struct nic_qp **o
 	init_attr(qp, &init->cap);
 	init_events(qp, init->cookie);
 	cfg.sq = &qp->sq;
-	pthread_mutex_lock(&qp->run_lock);
+	lock_take(&qp->run_lock);
 	ib_qp_init(&qp->ib, &cfg);
-	pthread_mutex_lock(&qp->rx_lock);
+	lock_take(&qp->rx_lock);
 	qp->live = true;
-	pthread_mutex_unlock(&qp->rx_lock);
-	pthread_mutex_unlock(&qp->run_lock);
+	lock_drop(&qp->rx_lock);
+	lock_drop(&qp->run_lock);
 	atomic_fetch_add(&pd->users, 1);
 	atomic_fetch_add(&qp->send_cq->users, 1);
 	atomic_fetch_add(&qp->recv_cq->users, 1);
@@ -219,13 +219,13 @@ static void disconnect(struct nic_qp *qp)
 /* From here on nobody runs it and nothing arrives. */
 static void stop(struct nic_qp *qp)
 {
-	pthread_mutex_lock(&qp->run_lock);
-	pthread_mutex_lock(&qp->rx_lock);
+	lock_take(&qp->run_lock);
+	lock_take(&qp->rx_lock);
 	qp->live = false;
-	pthread_mutex_unlock(&qp->rx_lock);
+	lock_drop(&qp->rx_lock);
 	disconnect(qp);
 	nic_timer_set(qp, UINT64_MAX);
-	pthread_mutex_unlock(&qp->run_lock);
+	lock_drop(&qp->run_lock);
 	nic_cq_purge(qp->send_cq, qp);
 	if (qp->recv_cq != qp->send_cq)
 		nic_cq_purge(qp->recv_cq, qp);
@@ -380,11 +380,11 @@ static int connect_peer(struct nic_qp *qp, uint32_t dest_qpn)
 
 static void reset_queues(struct nic_qp *qp)
 {
-	pthread_mutex_lock(&qp->rq.lock);
+	lock_take(&qp->rq.lock);
 	qp->rq.next = 0;
 	atomic_store(&qp->rq.prod, 0);
 	atomic_store(&qp->rq.freed, 0);
-	pthread_mutex_unlock(&qp->rq.lock);
+	lock_drop(&qp->rq.lock);
 	nic_cq_purge(qp->send_cq, qp);
 	if (qp->recv_cq != qp->send_cq)
 		nic_cq_purge(qp->recv_cq, qp);
@@ -392,7 +392,7 @@ static void reset_queues(struct nic_qp *qp)
 	atomic_store(&qp->peer_dead, false);
 }
 
-/* Under the run lock. */
+/* Under the run lock and, unless the queue pair goes to ERR, the posters' lock. */
 static int modify_locked(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	enum ibv_qp_state cur = (enum ibv_qp_state)atomic_load(&qp->ib.state);
@@ -424,27 +424,46 @@ static int modify_locked(struct nic_qp *qp, const struct ibv_qp_attr *attr, int 
 			nic_qp_withdraw(qp, l);
 		ib_qp_error(&qp->ib, now);
 	} else {
-		pthread_mutex_lock(&qp->sq_lock);
 		ib_qp_modify(&qp->ib, next, &transport,
 			attr->en_sqd_async_notify && (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY), now);
-		pthread_mutex_unlock(&qp->sq_lock);
 	}
 	if (next == IBV_QPS_RESET)
 		reset_queues(qp);
 	return 0;
 }
 
+/*
+ * The run lock, and the posters' lock with it. Waits for neither while it has the other: a copy under the run
+ * lock may last, and must not hold up posting; and who is between ibv_wr_start() and ibv_wr_complete() may
+ * query the queue pair, which takes the run lock.
+ */
+static void take_run_lock(struct nic_qp *qp, bool posters)
+{
+	for (;;) {
+		lock_take(&qp->run_lock);
+		if (!posters || lock_try(&qp->sq_lock))
+			return;
+		lock_drop(&qp->run_lock);
+		lock_take(&qp->sq_lock);
+		lock_drop(&qp->sq_lock);
+	}
+}
+
 int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
+	/* An error stops the queue pair whoever is posting, or has begun to and lingers. */
+	bool posters = !(mask & IBV_QP_STATE) || attr->qp_state != IBV_QPS_ERR;
 	struct nic_burst burst = { 0 };
 	int err = nic_context_check(qp->ctx);
 
 	if (err)
 		return err;
-	pthread_mutex_lock(&qp->run_lock);
+	take_run_lock(qp, posters);
 	/* Not live: its context was closed over it. */
 	err = qp->live ? modify_locked(qp, attr, mask) : -EIO;
-	pthread_mutex_unlock(&qp->run_lock);
+	if (posters)
+		lock_drop(&qp->sq_lock);
+	lock_drop(&qp->run_lock);
 	if (!err)
 		nic_qp_run(qp, &burst);
 	return err;
@@ -456,11 +475,11 @@ int nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_cap 
 
 	if (err)
 		return err;
-	pthread_mutex_lock(&qp->run_lock);
+	lock_take(&qp->run_lock);
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = (enum ibv_qp_state)atomic_load(&qp->ib.state);
 	attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->sq.next != qp->sq.done;
-	pthread_mutex_unlock(&qp->run_lock);
+	lock_drop(&qp->run_lock);
 	attr->cap = qp->cap;
 	*cap = qp->cap;
 	return 0;

@@ -220,13 +220,13 @@ static struct wire_rx *next_packet(struct nic_qp *qp, enum ib_lane l)
 
 	if (!atomic_load_explicit(&qp->lane[l].waiting, memory_order_acquire))
 		return NULL;
-	pthread_mutex_lock(&qp->rx_lock);
+	lock_take(&qp->rx_lock);
 	node = list_pop(&qp->lane[l].rxq);
 	if (node) {
 		qp->rx_count--;
 		atomic_fetch_sub_explicit(&qp->lane[l].waiting, 1, memory_order_relaxed);
 	}
-	pthread_mutex_unlock(&qp->rx_lock);
+	lock_drop(&qp->rx_lock);
 	return node ? container_of(node, struct wire_rx, node) : NULL;
 }
 
@@ -403,13 +403,13 @@ void nic_qp_run(struct nic_qp *qp, struct nic_burst *b)
 	bool hand_over = false, more = false;
 
 	atomic_exchange(&qp->kick, 1);
-	while (!pthread_mutex_trylock(&qp->run_lock)) {
+	while (lock_try(&qp->run_lock)) {
 		if (atomic_exchange(&qp->kick, 0) && qp->live) {
 			run_locked(qp, b);
 			hand_over = qp->hand_over;
 			more = qp->more;
 		}
-		pthread_mutex_unlock(&qp->run_lock);
+		lock_drop(&qp->run_lock);
 		if (hand_over || more || !atomic_load(&qp->kick))
 			break;
 	}

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/hist.h"
+#include "base/lock.h"
 #include "odp/fault.h"
 #include "odp/owner.h"
 #include "odp/pagetable.h"
@@ -33,9 +34,9 @@ struct odp_space {
 	unsigned drivers_idle;
 	pthread_t driver[ODP_DRIVERS_MAX];
 
-	pthread_mutex_t sweep_lock; /* one sweeper at a time */
-	uintptr_t sweep_at;	    /* where the next call goes on */
-	uint32_t sweep_activity;    /* as it was when this round began */
+	struct lock sweep_lock;	 /* one sweeper at a time */
+	uintptr_t sweep_at;	 /* where the next call goes on */
+	uint32_t sweep_activity; /* as it was when this round began */
 };
 
 static inline uint16_t odp_tick(void)

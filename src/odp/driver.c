@@ -30,7 +30,7 @@ static void *driver_main(void *arg)
 		if (s->stopping)
 			break;
 		s->drivers_idle++;
-		pthread_cond_wait(&q->work, &q->lock);
+		lock_wait(&q->work, &q->lock);
 		s->drivers_idle--;
 	}
 	fault_unlock(q);

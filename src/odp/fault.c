@@ -13,15 +13,11 @@ _Static_assert(sizeof(struct fault) <= FAULT_BYTES, "an event fits its piece");
 
 int fault_queue_init(struct fault_queue *q)
 {
-	int err = pthread_mutex_init(&q->lock, NULL);
+	int err = pthread_cond_init(&q->work, NULL);
 
 	if (err)
 		return -err;
-	err = pthread_cond_init(&q->work, NULL);
-	if (err) {
-		pthread_mutex_destroy(&q->lock);
-		return -err;
-	}
+	lock_init(&q->lock, LOCK_FAULTS);
 	for (unsigned i = 0; i < FAULT_BUCKETS; i++)
 		list_init(&q->bucket[i]);
 	list_init(&q->line);
@@ -35,7 +31,7 @@ void fault_queue_destroy(struct fault_queue *q)
 	assert(!q->pool.used);
 	slab_destroy(&q->pool);
 	pthread_cond_destroy(&q->work);
-	pthread_mutex_destroy(&q->lock);
+	lock_fini(&q->lock);
 }
 
 static struct list *bucket_of(struct fault_queue *q, uintptr_t va)

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "base/lock.h"
 #include "odp/slab.h"
 #include "odp/space.h"
 
@@ -45,7 +46,7 @@ struct fault {
 };
 
 struct fault_queue {
-	pthread_mutex_t lock;
+	struct lock lock;
 	pthread_cond_t work; /* the line is not empty, or stopping */
 	struct list bucket[FAULT_BUCKETS];
 	struct list line;
@@ -59,12 +60,12 @@ void fault_queue_destroy(struct fault_queue *q);
 
 static inline void fault_lock(struct fault_queue *q)
 {
-	pthread_mutex_lock(&q->lock);
+	lock_take(&q->lock);
 }
 
 static inline void fault_unlock(struct fault_queue *q)
 {
-	pthread_mutex_unlock(&q->lock);
+	lock_drop(&q->lock);
 }
 
 /* A new event over pages of one leaf, raised by the region; NULL: no memory. */

@@ -44,7 +44,7 @@ int odp_space_open(const struct odp_cfg *cfg, struct odp_space **out)
 		return -ENOMEM;
 	s->cfg = *cfg;
 	list_init(&s->regions);
-	pthread_mutex_init(&s->sweep_lock, NULL);
+	lock_init(&s->sweep_lock, LOCK_SWEEP);
 	atomic_store(&s->swap_on, residency_swap_on(clock_ns()));
 	err = make_tables(s);
 	if (err)
@@ -57,7 +57,7 @@ int odp_space_open(const struct odp_cfg *cfg, struct odp_space **out)
 out_tables:
 	destroy_tables(s);
 out_space:
-	pthread_mutex_destroy(&s->sweep_lock);
+	lock_fini(&s->sweep_lock);
 	free(s);
 	return err;
 }
@@ -68,7 +68,7 @@ void odp_space_close(struct odp_space *s)
 	odp_drivers_stop(s);
 	fault_queue_destroy(&s->faults);
 	destroy_tables(s);
-	pthread_mutex_destroy(&s->sweep_lock);
+	lock_fini(&s->sweep_lock);
 	free(s);
 }
 

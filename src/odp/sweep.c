@@ -74,7 +74,7 @@ bool odp_space_sweep(struct odp_space *s, uint64_t now)
 	uint32_t activity;
 	bool more = true;
 
-	if (pthread_mutex_trylock(&s->sweep_lock))
+	if (!lock_try(&s->sweep_lock))
 		return true;
 	atomic_store_explicit(&s->swap_on, residency_swap_on(now), memory_order_relaxed);
 	fold_regions(s);
@@ -84,6 +84,6 @@ bool odp_space_sweep(struct odp_space *s, uint64_t now)
 		activity = atomic_load_explicit(&s->activity, memory_order_relaxed);
 		more = activity != s->sweep_activity;
 	}
-	pthread_mutex_unlock(&s->sweep_lock);
+	lock_drop(&s->sweep_lock);
 	return more;
 }

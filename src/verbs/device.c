@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/lock.h"
 #include "verbs/object.h"
 #include "verbs/real.h"
 
@@ -51,7 +52,7 @@ struct list_out {
 };
 
 static struct list lists = LIST_INIT(lists);
-static pthread_mutex_t lists_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lists_lock = LOCK_INIT(LOCK_LISTS);
 
 /* Set once the real library has listed a device. */
 static _Atomic bool real_seen;
@@ -100,9 +101,9 @@ UNPIN_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 		memcpy(out->device, real, (size_t)n * sizeof(real[0]));
 	out->device[n] = &unpin_device.ibv;
 
-	pthread_mutex_lock(&lists_lock);
+	lock_take(&lists_lock);
 	list_add_tail(&lists, &out->node);
-	pthread_mutex_unlock(&lists_lock);
+	lock_drop(&lists_lock);
 	if (num_devices)
 		*num_devices = n + 1;
 	return out->device;
@@ -112,7 +113,7 @@ static struct list_out *take_list(struct ibv_device **list)
 {
 	struct list_out *found = NULL;
 
-	pthread_mutex_lock(&lists_lock);
+	lock_take(&lists_lock);
 	list_for_each (node, &lists) {
 		struct list_out *out = container_of(node, struct list_out, node);
 
@@ -122,7 +123,7 @@ static struct list_out *take_list(struct ibv_device **list)
 			break;
 		}
 	}
-	pthread_mutex_unlock(&lists_lock);
+	lock_drop(&lists_lock);
 	return found;
 }
 

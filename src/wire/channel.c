@@ -69,7 +69,7 @@ struct wire_channel *channel_new(struct wire *w, uint32_t slot)
 	list_init(&c->dropping);
 	list_init(&c->hungry);
 	list_init(&c->waiting);
-	pthread_mutex_init(&c->lock, NULL);
+	lock_init(&c->lock, LOCK_CHANNEL);
 	pthread_cond_init(&c->called, NULL);
 	watch_enter(&w->watch, c);
 	return c;
@@ -90,15 +90,15 @@ void channel_put(struct wire_channel *c)
 	doorbell_close(&c->bell);
 	sealed_unmap(c->memory, LAYOUT_BYTES);
 	pthread_cond_destroy(&c->called);
-	pthread_mutex_destroy(&c->lock);
+	lock_fini(&c->lock);
 	free(c);
 }
 
 void channel_set_state(struct wire_channel *c, enum channel_state state)
 {
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	c->state = state;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 }
 
 static void ring_receiver(struct wire_channel *c)
@@ -111,12 +111,12 @@ void channel_opened(struct wire_channel *c, struct doorbell *bell)
 {
 	bool due;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	c->bell.page = bell->page;
 	c->state = CHANNEL_OPEN;
 	/* Packets committed before did not know the door. */
 	due = c->ring.pos && doorbell_due(&c->bell);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (due)
 		ring_receiver(c);
 }
@@ -205,7 +205,7 @@ static void set_hungry(struct wire_channel *c, bool hungry)
 {
 	struct wire *w = c->w;
 
-	pthread_mutex_lock(&w->hungry_lock);
+	lock_take(&w->hungry_lock);
 	if (hungry && !list_linked(&c->hungry)) {
 		list_add_tail(&w->hungry, &c->hungry);
 		atomic_fetch_add(&w->nhungry, 1);
@@ -213,7 +213,7 @@ static void set_hungry(struct wire_channel *c, bool hungry)
 		list_del(&c->hungry);
 		atomic_fetch_sub(&w->nhungry, 1);
 	}
-	pthread_mutex_unlock(&w->hungry_lock);
+	lock_drop(&w->hungry_lock);
 	/* Sequentially consistent: the receiver gives credit and reads this, we write this and look for
 	 * credit. */
 	atomic_store(&c->head->want, hungry);
@@ -248,13 +248,13 @@ void wire_flow_fini(struct wire_flow *f)
 {
 	struct wire_channel *c = f->channel;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	stop_waiting(c, f);
 	slots_forget(&c->slots, f);
 	/* A credit() call for it may be under way; from within that call the flow may end itself. */
 	while (c->calling == f && !pthread_equal(c->deliverer, pthread_self()))
-		pthread_cond_wait(&c->called, &c->lock);
-	pthread_mutex_unlock(&c->lock);
+		lock_wait(&c->called, &c->lock);
+	lock_drop(&c->lock);
 }
 
 static int reserve_locked(struct wire_channel *c, struct wire_flow *f, struct wire_tx *tx)
@@ -280,11 +280,11 @@ static void look_for_receiver(struct wire_channel *c)
 	struct wire *w = c->w;
 	struct peer *p;
 
-	pthread_mutex_lock(&w->lock);
+	lock_take(&w->lock);
 	p = peer_of(w, c->slot);
 	if (p && p->tx == c)
 		peer_seek(p, clock_ns());
-	pthread_mutex_unlock(&w->lock);
+	lock_drop(&w->lock);
 }
 
 int wire_reserve(struct wire_flow *f, uint32_t paylen, struct wire_tx *tx)
@@ -297,15 +297,15 @@ int wire_reserve(struct wire_flow *f, uint32_t paylen, struct wire_tx *tx)
 	tx->paylen = paylen;
 	tx->slot = LAYOUT_NO_SLOT;
 	tx->payload = tx->inline_data;
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	if (c->state == CHANNEL_ABSENT) {
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		look_for_receiver(c);
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 	}
 	f->wants_slot = paylen > WIRE_INLINE;
 	err = reserve_locked(c, f, tx);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (err == -EAGAIN)
 		counter_add(&c->w->counters->tx_no_credit, 1);
 	return err;
@@ -322,14 +322,14 @@ void wire_commit(struct wire_flow *f, struct wire_tx *tx, uint32_t src_qpn, uint
 		.slot = tx->slot };
 	bool due, open;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	ring_put(&c->ring, &p, hdr, tx->payload);
 	if (tx->slot != LAYOUT_NO_SLOT)
 		slots_sent(&c->slots, tx->slot);
 	due = doorbell_due(&c->bell);
 	open = c->state == CHANNEL_OPEN;
 	atomic_store_explicit(&c->watched.committed, c->ring.pos, memory_order_relaxed);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	if (due)
 		ring_receiver(c);
 	else if (open)
@@ -341,12 +341,12 @@ void wire_cancel(struct wire_flow *f, struct wire_tx *tx)
 	struct wire_channel *c = f->channel;
 	bool others;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	c->ring.reserved--;
 	if (tx->slot != LAYOUT_NO_SLOT)
 		slots_give(&c->slots, tx->slot);
 	others = !list_empty(&c->waiting);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	/* Credit that no peer will announce. */
 	if (others)
 		wire_kick(c->w);
@@ -377,10 +377,10 @@ bool channel_has_credit(struct wire_channel *c)
 {
 	bool has;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	collect(c);
 	has = next_to_try(c, false) != NULL;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return has;
 }
 
@@ -390,11 +390,11 @@ bool channel_deliver(struct wire_channel *c, bool all)
 	uint32_t turns = 0;
 	bool any = false;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	while (all && c->delivering)
-		pthread_cond_wait(&c->called, &c->lock);
+		lock_wait(&c->called, &c->lock);
 	if (c->delivering) {
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		return false;
 	}
 	c->delivering = true;
@@ -407,15 +407,15 @@ bool channel_deliver(struct wire_channel *c, bool all)
 		any = true;
 		stop_waiting(c, f);
 		c->calling = f;
-		pthread_mutex_unlock(&c->lock);
+		lock_drop(&c->lock);
 		c->w->ops.credit(c->w->ctx, f);
-		pthread_mutex_lock(&c->lock);
+		lock_take(&c->lock);
 		c->calling = NULL;
 		pthread_cond_broadcast(&c->called);
 	}
 	c->delivering = false;
 	pthread_cond_broadcast(&c->called);
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return any;
 }
 

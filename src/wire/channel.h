@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "base/lock.h"
 #include "wire/ring.h"
 #include "wire/slots.h"
 #include "wire/state.h"
@@ -36,7 +37,7 @@ struct wire_channel {
 	struct list hungry;  /* hungry_lock */
 	struct watched watched;
 
-	pthread_mutex_t lock; /* the rest */
+	struct lock lock; /* the rest */
 	enum channel_state state;
 	struct ring ring;
 	uint32_t ring_allocated;

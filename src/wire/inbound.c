@@ -85,13 +85,13 @@ int inbound_attach(struct inbound *in)
 	struct wire *w = in->w;
 	int err;
 
-	pthread_mutex_lock(&w->rx_lock);
+	lock_take(&w->rx_lock);
 	err = make_room(w);
 	if (!err) {
 		w->rx[w->nrx].in = in;
 		aim(&w->rx[w->nrx++]);
 	}
-	pthread_mutex_unlock(&w->rx_lock);
+	lock_drop(&w->rx_lock);
 	return err;
 }
 
@@ -107,9 +107,9 @@ static void detach(struct wire *w, struct inbound *in)
 
 void inbound_end(struct inbound *in, bool drain)
 {
-	pthread_mutex_lock(&in->w->rx_lock);
+	lock_take(&in->w->rx_lock);
 	in->limit = drain ? in->pos + WIRE_RING : in->pos;
-	pthread_mutex_unlock(&in->w->rx_lock);
+	lock_drop(&in->w->rx_lock);
 }
 
 void inbound_credit(struct inbound *in)
@@ -203,7 +203,7 @@ bool inbound_drain(struct inbound *in)
 	struct wire *w = in->w;
 	bool empty;
 
-	pthread_mutex_lock(&w->rx_lock);
+	lock_take(&w->rx_lock);
 	take(w, in, (int)WIRE_RING);
 	empty = in->pos == in->limit || ring_peek(in->desc, in->pos) != RING_FULL;
 	if (empty)
@@ -212,7 +212,7 @@ bool inbound_drain(struct inbound *in)
 		for (uint32_t i = 0; i < w->nrx; i++)
 			if (w->rx[i].in == in)
 				aim(&w->rx[i]);
-	pthread_mutex_unlock(&w->rx_lock);
+	lock_drop(&w->rx_lock);
 	return empty;
 }
 

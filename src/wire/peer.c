@@ -268,9 +268,9 @@ static enum channel_state state_of(struct wire_channel *c)
 {
 	enum channel_state state;
 
-	pthread_mutex_lock(&c->lock);
+	lock_take(&c->lock);
 	state = c->state;
-	pthread_mutex_unlock(&c->lock);
+	lock_drop(&c->lock);
 	return state;
 }
 

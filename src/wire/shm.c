@@ -108,9 +108,9 @@ static void destroy(struct wire *w)
 	door_close(&w->door);
 	fds_fini(&w->fds);
 	watch_fini(&w->watch);
-	pthread_mutex_destroy(&w->hungry_lock);
-	pthread_mutex_destroy(&w->rx_lock);
-	pthread_mutex_destroy(&w->lock);
+	lock_fini(&w->hungry_lock);
+	lock_fini(&w->rx_lock);
+	lock_fini(&w->lock);
 	free(w->rx);
 	free(w);
 }
@@ -132,9 +132,9 @@ int wire_open(const struct wire_cfg *cfg, struct wire **out)
 	list_init(&w->ending);
 	list_init(&w->dropping);
 	list_init(&w->hungry);
-	pthread_mutex_init(&w->lock, NULL);
-	pthread_mutex_init(&w->rx_lock, NULL);
-	pthread_mutex_init(&w->hungry_lock, NULL);
+	lock_init(&w->lock, LOCK_WIRE);
+	lock_init(&w->rx_lock, LOCK_WIRE_RX);
+	lock_init(&w->hungry_lock, LOCK_HUNGRY);
 	watch_init(&w->watch);
 	err = fds_init(&w->fds);
 	if (!err && snprintf(w->device, sizeof(w->device), "%s", cfg->device) >= (int)sizeof(w->device))
@@ -151,10 +151,10 @@ int wire_open(const struct wire_cfg *cfg, struct wire **out)
 
 void wire_close(struct wire *w)
 {
-	pthread_mutex_lock(&w->lock);
+	lock_take(&w->lock);
 	peer_stop_listening(w);
 	peer_close_all(w);
-	pthread_mutex_unlock(&w->lock);
+	lock_drop(&w->lock);
 	destroy(w);
 }
 
@@ -184,7 +184,7 @@ struct wire_channel *wire_connect(struct wire *w, uint32_t slot)
 		errno = EINVAL;
 		return NULL;
 	}
-	pthread_mutex_lock(&w->lock);
+	lock_take(&w->lock);
 	p = peer_of(w, slot);
 	if (!p || !p->tx) {
 		c = channel_new(w, slot);
@@ -203,7 +203,7 @@ struct wire_channel *wire_connect(struct wire *w, uint32_t slot)
 	} else {
 		c = NULL;
 	}
-	pthread_mutex_unlock(&w->lock);
+	lock_drop(&w->lock);
 	return c;
 }
 
@@ -212,11 +212,11 @@ void wire_disconnect(struct wire_channel *c)
 	struct wire *w = c->w;
 	struct peer *p;
 
-	pthread_mutex_lock(&w->lock);
+	lock_take(&w->lock);
 	p = peer_of(w, c->slot);
 	if (!--c->users && p && p->tx == c)
 		peer_unused(p);
-	pthread_mutex_unlock(&w->lock);
+	lock_drop(&w->lock);
 	channel_put(c);
 }
 
@@ -228,7 +228,7 @@ static struct wire_channel *next_hungry(struct wire *w)
 	struct wire_channel *c = NULL;
 	struct list *node;
 
-	pthread_mutex_lock(&w->hungry_lock);
+	lock_take(&w->hungry_lock);
 	node = list_pop(&w->hungry);
 	if (node) {
 		list_add_tail(&w->hungry, node);
@@ -236,7 +236,7 @@ static struct wire_channel *next_hungry(struct wire *w)
 		/* Its flows hold a reference while it is on the list, so this is not the first. */
 		channel_ref(c);
 	}
-	pthread_mutex_unlock(&w->hungry_lock);
+	lock_drop(&w->hungry_lock);
 	return c;
 }
 
@@ -255,9 +255,9 @@ int wire_poll(struct wire *w, int budget)
 {
 	int n = 0;
 
-	if (!pthread_mutex_trylock(&w->rx_lock)) {
+	if (lock_try(&w->rx_lock)) {
 		n = inbound_poll_all(w, budget);
-		pthread_mutex_unlock(&w->rx_lock);
+		lock_drop(&w->rx_lock);
 	}
 	if (atomic_load_explicit(&w->nhungry, memory_order_relaxed))
 		give_credit(w);
@@ -270,11 +270,11 @@ void wire_notify_dropped(struct wire *w, uint32_t peer_slot, uint32_t qpn)
 {
 	struct peer *p;
 
-	pthread_mutex_lock(&w->lock);
+	lock_take(&w->lock);
 	p = peer_of(w, peer_slot);
 	if (p && p->rx && !p->ending)
 		inbound_notify_dropped(p->rx, qpn);
-	pthread_mutex_unlock(&w->lock);
+	lock_drop(&w->lock);
 }
 
 /* --- sleeping and waking --- */
@@ -297,10 +297,10 @@ bool wire_arm(struct wire *w)
 
 	door_arm(&w->door);
 	/* Another thread that takes packets at this moment is work too: it has not finished looking. */
-	work = pthread_mutex_trylock(&w->rx_lock);
+	work = !lock_try(&w->rx_lock);
 	if (!work) {
 		work = inbound_any(w);
-		pthread_mutex_unlock(&w->rx_lock);
+		lock_drop(&w->rx_lock);
 	}
 	work = work || credit_waits(w);
 	if (work)
@@ -409,13 +409,13 @@ static void tell_dropped(struct wire *w)
 		struct wire_channel *c = NULL;
 		struct list *node;
 
-		pthread_mutex_lock(&w->lock);
+		lock_take(&w->lock);
 		node = list_pop(&w->dropping);
 		if (node) {
 			c = container_of(node, struct wire_channel, dropping);
 			channel_ref(c);
 		}
-		pthread_mutex_unlock(&w->lock);
+		lock_drop(&w->lock);
 		if (!c)
 			return;
 		channel_dropped(c);
@@ -428,9 +428,9 @@ static void tell_gone(struct wire *w, uint64_t now)
 	struct peer *p;
 
 	for (;;) {
-		pthread_mutex_lock(&w->lock);
+		lock_take(&w->lock);
 		p = peer_next_gone(w, now);
-		pthread_mutex_unlock(&w->lock);
+		lock_drop(&w->lock);
 		if (!p)
 			return;
 		if (!p->unmet)
@@ -457,14 +457,14 @@ static void set_timer(struct wire *w)
 
 void wire_service(struct wire *w, uint64_t now)
 {
-	pthread_mutex_lock(&w->lock);
+	lock_take(&w->lock);
 	w->hurry = false;
 	handle_events(w, now);
 	peer_tick(w, now);
-	pthread_mutex_unlock(&w->lock);
+	lock_drop(&w->lock);
 	tell_dropped(w);
 	tell_gone(w, now);
-	pthread_mutex_lock(&w->lock);
+	lock_take(&w->lock);
 	set_timer(w);
-	pthread_mutex_unlock(&w->lock);
+	lock_drop(&w->lock);
 }

@@ -31,9 +31,9 @@
  * message, once per arming (the state word carries an epoch). POLLED becomes ARMED only through wire_arm():
  * store ARMED, full fence, recheck every ring.
  *
- * Threads: every function may be called from any thread unless it says otherwise. Locks, in order: wire
- * (peers and channels; never held across callbacks but get/put), rx (one per wire), channel tx. None is held
- * across a copy of payload.
+ * Threads: every function may be called from any thread unless it says otherwise. Of the locks (base/lock.h:
+ * WIRE to WATCH) none is held across a copy of payload, and none but WIRE and WIRE_RX across a callback, of
+ * which only get and put run under them.
  */
 #ifndef UNPIN_WIRE_SHM_H
 #define UNPIN_WIRE_SHM_H

@@ -3,18 +3,17 @@
  * The wire itself: what channel.c (sending), inbound.c (receiving), peer.c (meeting and parting) and shm.c
  * (composition) share.
  *
- * Locks, in order: lock, rx_lock, a channel's lock, hungry_lock; the watch's lock. Beside each
- * field stands what protects it.
+ * Beside each field stands what protects it; base/lock.h has the order of the locks.
  */
 #ifndef UNPIN_WIRE_STATE_H
 #define UNPIN_WIRE_STATE_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "base/list.h"
+#include "base/lock.h"
 #include "wire/door.h"
 #include "wire/fds.h"
 #include "wire/layout.h"
@@ -59,7 +58,7 @@ struct wire {
 	struct door door;
 	struct source on_listener, on_kick, on_timer;
 
-	pthread_mutex_t lock;
+	struct lock lock;
 	int spare;			/* lock: given up to accept one more when descriptors run out */
 	struct peer *peers[LAYOUT_QPS]; /* lock: by slot */
 	struct list guests;		/* lock: connections that are not peers yet, oldest first */
@@ -73,12 +72,12 @@ struct wire {
 	uint32_t complaints;		/* lock: warnings given */
 	_Atomic bool broken;		/* a channel was found to break the rules */
 
-	pthread_mutex_t rx_lock;
+	struct lock rx_lock;
 	struct rx_entry *rx; /* rx_lock, like the next three */
 	uint32_t nrx, rx_room;
 	uint32_t rx_turn; /* where the next look begins */
 
-	pthread_mutex_t hungry_lock;
+	struct lock hungry_lock;
 	struct list hungry;	  /* hungry_lock: channels with flows that wait for credit */
 	_Atomic uint32_t nhungry; /* written under hungry_lock */
 

@@ -13,27 +13,27 @@
 
 void watch_init(struct watch *w)
 {
-	pthread_mutex_init(&w->lock, NULL);
+	lock_init(&w->lock, LOCK_WATCH);
 	list_init(&w->channels);
 }
 
 void watch_fini(struct watch *w)
 {
-	pthread_mutex_destroy(&w->lock);
+	lock_fini(&w->lock);
 }
 
 void watch_enter(struct watch *w, struct wire_channel *c)
 {
-	pthread_mutex_lock(&w->lock);
+	lock_take(&w->lock);
 	list_add_tail(&w->channels, &c->watched.node);
-	pthread_mutex_unlock(&w->lock);
+	lock_drop(&w->lock);
 }
 
 void watch_leave(struct watch *w, struct wire_channel *c)
 {
-	pthread_mutex_lock(&w->lock);
+	lock_take(&w->lock);
 	list_del(&c->watched.node);
-	pthread_mutex_unlock(&w->lock);
+	lock_drop(&w->lock);
 }
 
 static void rest(struct watched *d)
@@ -67,7 +67,7 @@ void watch_poll(struct watch *w)
 	uint64_t now;
 
 	atomic_store_explicit(&w->turns, turns, memory_order_relaxed);
-	if (turns % POLLS_PER_LOOK || pthread_mutex_trylock(&w->lock))
+	if (turns % POLLS_PER_LOOK || !lock_try(&w->lock))
 		return;
 	now = clock_ns();
 	atomic_store_explicit(&w->any, false, memory_order_relaxed);
@@ -80,5 +80,5 @@ void watch_poll(struct watch *w)
 	}
 	if (any)
 		atomic_store_explicit(&w->any, true, memory_order_relaxed);
-	pthread_mutex_unlock(&w->lock);
+	lock_drop(&w->lock);
 }

@@ -12,17 +12,17 @@
 #ifndef UNPIN_WIRE_WATCH_H
 #define UNPIN_WIRE_WATCH_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/list.h"
+#include "base/lock.h"
 
 struct wire_channel;
 
 struct watch {
-	pthread_mutex_t lock;
+	struct lock lock;
 	struct list channels;	/* lock: all of the wire */
 	_Atomic bool any;	/* some channel may be watched */
 	_Atomic uint32_t turns; /* polls since the last look; lost updates do no harm */

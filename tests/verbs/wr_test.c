@@ -6,6 +6,8 @@
 #include "client.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static struct client c; /* connected to itself */
@@ -253,6 +255,53 @@ static void operations_not_asked_for_are_refused(void **state)
 	assert_int_equal(ibv_destroy_qp(d.qp), 0);
 }
 
+static void *modify_again_and_again(void *arg)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
+	atomic_bool *stop = arg;
+
+	while (!atomic_load(stop))
+		if (ibv_modify_qp(c.qp, &attr, IBV_QP_STATE))
+			return arg;
+	return NULL;
+}
+
+/* It may do so while it has begun a batch, which keeps a modify of another thread waiting. */
+static void who_posts_may_query(void **state)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	atomic_bool stop = false;
+	pthread_t thread;
+	void *failed;
+
+	assert_int_equal(pthread_create(&thread, NULL, modify_again_and_again, &stop), 0);
+	for (int i = 0; i < 20000; i++) {
+		ibv_wr_start(c.ex);
+		assert_int_equal(ibv_query_qp(c.qp, &attr, IBV_QP_STATE, &init), 0);
+		assert_int_equal(attr.qp_state, IBV_QPS_RTS);
+		ibv_wr_abort(c.ex);
+	}
+	atomic_store(&stop, true);
+	assert_int_equal(pthread_join(thread, &failed), 0);
+	assert_null(failed);
+	assert_nothing_was_posted();
+}
+
+static void two_batches_may_be_begun_at_once(void **state)
+{
+	struct client other;
+
+	client_make(&other, true, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	client_connect(&other, &other);
+	ibv_wr_start(c.ex);
+	ibv_wr_start(other.ex);
+	ibv_wr_abort(c.ex);
+	ibv_wr_abort(other.ex);
+	client_unmake(&other);
+	assert_nothing_was_posted();
+}
+
 static void it_needs_a_state_for_sending(void **state)
 {
 	struct client fresh;
@@ -284,6 +333,8 @@ int main(void)
 		cmocka_unit_test(what_is_not_offered_says_so),
 		cmocka_unit_test(calls_newer_than_the_headers_say_so),
 		cmocka_unit_test(operations_not_asked_for_are_refused),
+		cmocka_unit_test(who_posts_may_query),
+		cmocka_unit_test(two_batches_may_be_begun_at_once),
 		cmocka_unit_test(it_needs_a_state_for_sending),
 	};
 
