@@ -61,6 +61,8 @@ enum setting_id {
 };
 
 enum setting_profile { PROFILE_UNPIN, PROFILE_MLX5, PROFILE_RXE, PROFILE_NONE, PROFILE_STALE_FIRMWARE };
+enum setting_fault_mode { FAULT_MODE_PRECISE, FAULT_MODE_IMPRECISE };
+enum setting_fault_reply { FAULT_REPLY_PARK, FAULT_REPLY_RNR };
 enum setting_notifier { NOTIFIER_INTERPOSE, NOTIFIER_USERFAULTFD, NOTIFIER_NONE };
 
 struct setting {

@@ -12,6 +12,11 @@
 #include "mm/interpose.h"
 #include "nic/nic.h"
 
+static void name_setting(const struct nic *nic, enum setting_id id, char *name, size_t size)
+{
+	setting_choice(&settings_table[id], nic->set.value[id], name, size);
+}
+
 int nic_segment_create(struct nic *nic)
 {
 	struct unpin_segment *seg;
@@ -41,7 +46,10 @@ int nic_segment_create(struct nic *nic)
 	seg->pid = getpid();
 	seg->start_ns = clock_ns();
 	snprintf(seg->device, sizeof(seg->device), "%s", nic_device_name());
-	snprintf(seg->notifier, sizeof(seg->notifier), "interpose");
+	name_setting(nic, SETTING_NOTIFIER_ID, seg->notifier, sizeof(seg->notifier));
+	name_setting(nic, SETTING_PROFILE_ID, seg->profile, sizeof(seg->profile));
+	name_setting(nic, SETTING_FAULT_MODE_ID, seg->fault_mode, sizeof(seg->fault_mode));
+	name_setting(nic, SETTING_FAULT_REPLY_ID, seg->fault_reply, sizeof(seg->fault_reply));
 	atomic_store(&seg->magic, UNPIN_SEGMENT_MAGIC);
 	nic->seg = seg;
 	nic->seg_fd = fd;
