@@ -28,6 +28,7 @@ struct scan {
 #define SCAN	     _IOWR('f', 16, struct scan)
 #define SCAN_PRESENT (1u << 3)
 #define SCAN_SWAPPED (1u << 4)
+#define SCAN_HUGE    (1u << 6)
 #define SCAN_GUARD   (1u << 8) /* 6.15 */
 
 /* Bits of an entry of /proc/self/pagemap. */
@@ -338,6 +339,22 @@ int residency_all(const void *addr, size_t len)
 		from += n * page_size();
 	}
 	return 1;
+}
+
+int residency_huge(const void *addr)
+{
+	struct scan_region region;
+	struct scan s = {
+		.size = sizeof(s),
+		.start = page_down((uintptr_t)addr),
+		.end = page_down((uintptr_t)addr) + page_size(),
+		.vec = (uintptr_t)&region,
+		.vec_len = 1,
+		.all_of = SCAN_PRESENT | SCAN_HUGE,
+		.report = SCAN_HUGE,
+	};
+
+	return mm_have(MM_PAGEMAP_SCAN) ? scan(&s) : -EOPNOTSUPP;
 }
 
 /* The file has a line of headings, then one line per device. */

@@ -24,6 +24,14 @@ int residency_all(const void *addr, size_t len);
  * nothing is known: returns -EOPNOTSUPP. */
 int residency_swapped(const void *addr, size_t npages, unsigned char *swapped);
 
+/*
+ * Whether the page that holds addr (any alignment) is present and part of a huge page: one entry maps 2 MiB
+ * (or whatever the machine's second level maps), transparently or as hugetlb. 1; 0; -EOPNOTSUPP without
+ * PAGEMAP_SCAN, since nothing else tells; or another negative errno. By the time of the answer it may have
+ * been split. No allocation; any thread; errno is kept.
+ */
+int residency_huge(const void *addr);
+
 /* Whether any swap device is on, from /proc/swaps, read at most once per second of now_ns (clock.h). True
  * when the file cannot be read: memory may then leave for all we know. Any thread. */
 bool residency_swap_on(uint64_t now_ns);

@@ -4,11 +4,12 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "mm/facility.h"
+#include "mm/memfs.h"
+#include "mm/page.h"
 #include "mm/procfd.h"
+#include "mm/procread.h"
 
 /* linux/fs.h of 6.11 and later. */
 struct query {
@@ -92,120 +93,147 @@ static int find_by_query(uintptr_t addr, bool next, struct vma *out)
 		.file = q.inode || q.dev_major || q.dev_minor,
 		.offset = q.offset,
 		.inode = q.inode,
+		.page_size = q.page_size ? q.page_size : page_size(),
 	};
+	if (out->file) {
+		enum memfs_kind kind = memfs_of(q.dev_major, q.dev_minor).kind;
+
+		/* The kernel's own hugetlbfs is mounted nowhere; its pages tell. */
+		out->shmem = out->page_size != page_size() || kind == MEMFS_SHMEM || kind == MEMFS_HUGETLB;
+	}
 	/* None of the kernel's own can be written: the name is asked for only where it can matter. */
 	if (!out->file && !out->write && !query_name(&q, name, sizeof(name)))
 		out->special = is_special(name);
 	return 0;
 }
 
-/* ---- /proc/self/maps, read in pieces ---- */
+/* ---- /proc/self/maps ---- */
 
-/* Reads a character at a time, so that lines of any length need no buffer of their length. */
-struct reader {
-	int fd;
-	long err;
-	size_t at, have;
-	char buf[2048];
+struct line {
+	struct vma v;
+	uint32_t dev_major, dev_minor;
+	char name[NAME_MAX_READ];
 };
 
-static int get(struct reader *r)
-{
-	if (r->at == r->have) {
-		do {
-			r->err = syscall(SYS_read, r->fd, r->buf, sizeof(r->buf));
-		} while (r->err < 0 && errno == EINTR);
-		if (r->err <= 0) {
-			r->err = r->err ? -errno : 0;
-			return -1;
-		}
-		r->have = (size_t)r->err;
-		r->at = 0;
-	}
-	return (unsigned char)r->buf[r->at++];
-}
-
-/* A number; stop gets the character behind it. */
-static uint64_t get_number(struct reader *r, unsigned base, int *stop)
-{
-	uint64_t value = 0;
-	int c;
-
-	for (;;) {
-		c = get(r);
-		if (c >= '0' && c <= '9')
-			value = value * base + (unsigned)(c - '0');
-		else if (base == 16 && c >= 'a' && c <= 'f')
-			value = value * base + (unsigned)(c - 'a' + 10);
-		else
-			break;
-	}
-	*stop = c;
-	return value;
-}
-
-/* The rest of the line, its beginning (after blanks) into name. */
-static int get_name(struct reader *r, int c, char *name, size_t size)
-{
-	size_t n = 0;
-
-	while (c == ' ')
-		c = get(r);
-	for (; c >= 0 && c != '\n'; c = get(r))
-		if (n + 1 < size)
-			name[n++] = (char)c;
-	name[n] = '\0';
-	return c;
-}
-
 /* "start-end rwxp offset major:minor inode   name". 1: got one; 0: end; else a negative errno. */
-static int get_line(struct reader *r, struct vma *v)
+static int get_line(struct procread *r, struct line *l)
 {
-	char name[NAME_MAX_READ];
+	struct vma *v = &l->v;
 	char rights[4];
-	uint64_t major, minor;
 	int stop;
 
-	v->start = get_number(r, 16, &stop);
+	*v = (struct vma){ .start = procread_number(r, 16, &stop) };
 	if (stop < 0)
-		return (int)r->err;
-	v->end = get_number(r, 16, &stop);
+		return r->err;
+	v->end = procread_number(r, 16, &stop);
 	for (int i = 0; i < 4; i++)
-		rights[i] = (char)get(r);
-	get(r);
-	v->offset = get_number(r, 16, &stop);
-	major = get_number(r, 16, &stop);
-	minor = get_number(r, 16, &stop);
-	v->inode = get_number(r, 10, &stop);
-	if (get_name(r, stop, name, sizeof(name)) < 0)
-		return r->err ? (int)r->err : -EIO;
+		rights[i] = (char)procread_get(r);
+	procread_get(r);
+	v->offset = procread_number(r, 16, &stop);
+	l->dev_major = (uint32_t)procread_number(r, 16, &stop);
+	l->dev_minor = (uint32_t)procread_number(r, 16, &stop);
+	v->inode = procread_number(r, 10, &stop);
+	if (procread_rest(r, stop, l->name, sizeof(l->name)) < 0)
+		return r->err ? r->err : -EIO;
 	v->read = rights[0] == 'r';
 	v->write = rights[1] == 'w';
 	v->exec = rights[2] == 'x';
 	v->shared = rights[3] == 's';
-	v->file = v->inode || major || minor;
-	v->special = !v->file && is_special(name);
+	v->file = v->inode || l->dev_major || l->dev_minor;
+	v->special = !v->file && is_special(l->name);
 	return 1;
+}
+
+/* Files on file systems that are mounted nowhere, some of which have huge pages. A file of any other may have
+ * such a name too, so this is a hint only. */
+static bool may_be_hugetlb(const char *name)
+{
+	static const char *const prefixes[] = { "/anon_hugepage", "/memfd:", "/SYSV" };
+
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+		if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
+			return true;
+	return false;
+}
+
+/*
+ * /proc/self/smaps has the page size, "KernelPageSize:     2048 kB", among the lines of each mapping. Field
+ * names begin with a capital letter, which is no digit. It counts pages of all mappings before ours: asked
+ * once per file system. 0 when it does not tell.
+ */
+static size_t page_size_by_smaps(uintptr_t start)
+{
+	static const char field[] = "KernelPageSize:";
+	struct procread r;
+	char word[24];
+	bool ours = false;
+	size_t size = 0;
+	int c;
+
+	if (procread_open(&r, "/proc/self/smaps"))
+		return 0;
+	do {
+		uint64_t value = 0;
+
+		c = procread_get(&r);
+		if (c >= 'A' && c <= 'Z') {
+			c = procread_word(&r, c, word, sizeof(word));
+			if (ours && !strcmp(word, field)) {
+				c = procread_word(&r, c, word, sizeof(word));
+				for (const char *d = word; *d >= '0' && *d <= '9'; d++)
+					value = value * 10 + (unsigned)(*d - '0');
+				size = value * 1024;
+			}
+		} else if (c >= 0) {
+			value = c <= '9' ? (unsigned)(c - '0') : (unsigned)(c - 'a' + 10);
+			while ((c = procread_get(&r)) >= 0 && c != '-' && c != '\n')
+				value = value * 16 + (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10);
+			ours = value == start;
+		}
+		while (c >= 0 && c != '\n')
+			c = procread_get(&r);
+	} while (c >= 0 && !size);
+	procread_close(&r);
+	return size & (size - 1) ? 0 : size;
+}
+
+static void describe_pages(struct line *l)
+{
+	struct memfs fs = memfs_of(l->dev_major, l->dev_minor);
+	size_t size;
+
+	l->v.page_size = page_size();
+	l->v.shmem = fs.kind == MEMFS_SHMEM || fs.kind == MEMFS_HUGETLB;
+	if (fs.kind != MEMFS_HUGETLB && (fs.kind != MEMFS_UNKNOWN || !may_be_hugetlb(l->name)))
+		return;
+	size = fs.page_size ? fs.page_size : page_size_by_smaps(l->v.start);
+	if (size <= page_size())
+		return;
+	memfs_note(l->dev_major, l->dev_minor, size);
+	l->v.page_size = size;
+	l->v.shmem = true;
 }
 
 static int find_by_reading(uintptr_t addr, bool next, struct vma *out)
 {
-	struct reader r = { .fd = procfd_open("/proc/self/maps") };
-	struct vma v;
-	int saved = errno, got;
+	struct procread r;
+	struct line l;
+	int got = procread_open(&r, "/proc/self/maps");
 
-	if (r.fd < 0)
-		return r.fd;
+	if (got)
+		return got;
 	do {
-		got = get_line(&r, &v);
-	} while (got > 0 && v.end <= addr);
-	procfd_close(r.fd);
-	errno = saved;
+		got = get_line(&r, &l);
+	} while (got > 0 && l.v.end <= addr);
+	procread_close(&r);
 	if (got < 0)
 		return got;
-	if (!got || (!next && v.start > addr))
+	if (!got || (!next && l.v.start > addr))
 		return -ENOENT;
-	*out = v;
+	l.v.page_size = page_size();
+	if (l.v.file)
+		describe_pages(&l);
+	*out = l.v;
 	return 0;
 }
 

@@ -10,10 +10,13 @@
 struct vma {
 	uintptr_t start, end; /* [start, end) */
 	bool read, write, exec, shared;
-	bool file; /* backed by a file, shmem or memfd: its pages can be given back without swap (shmem: needs
-		      swap) */
-	bool special;		/* [vdso], [vvar], [vsyscall] and the like */
+	bool file; /* backed by a file, shmem or memfd: its pages can be given back without swap, unless shmem
+		    */
+	bool shmem;   /* a file that lives in memory or swap, never on a disk: memfd, tmpfs (/dev/shm), shared
+			 anonymous memory, System V segments, hugetlb (memfs.h says how it is told) */
+	bool special; /* [vdso], [vvar], [vsyscall] and the like */
 	uint64_t offset, inode; /* of the file; 0 without one */
+	size_t page_size; /* hugetlb: of its huge pages; else the machine's (transparent huge pages too) */
 };
 
 /* The mapping that holds addr, or with next, the first one that ends above addr. 0, -ENOENT, or another

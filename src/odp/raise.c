@@ -39,7 +39,8 @@ static int ask_mapping(struct access *a, uintptr_t page, struct vma *vma)
 		 * out.
 		 */
 		*vma = (struct vma){
-			.start = page, .end = page + page_size(), .read = true, .write = true, .file = true
+			.start = page, .end = page + page_size(), .read = true, .write = true, .file = true,
+			.page_size = page_size()
 		};
 		return 0;
 	}

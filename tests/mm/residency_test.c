@@ -232,6 +232,50 @@ static void a_guard_page_is_not_present(void **state)
 	each_way(guard);
 }
 
+#define HUGE (2ul << 20)
+
+/* A huge page, whether or not khugepaged would make one. NULL: cannot be had. */
+static unsigned char *map_huge(void)
+{
+	uintptr_t at = (uintptr_t)mmap(
+		NULL, 2 * HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	unsigned char *p = (unsigned char *)((at + HUGE - 1) & ~(HUGE - 1));
+
+	madvise(p, HUGE, MADV_HUGEPAGE);
+	memset(p, 1, HUGE);
+	return madvise(p, HUGE, 25 /* MADV_COLLAPSE, 6.1 */) ? NULL : p;
+}
+
+static int part_of_huge(void)
+{
+	unsigned char *small = map(2), *p;
+
+	small[0] = 1;
+	errno = 7;
+	if (!mm_have(MM_PAGEMAP_SCAN)) {
+		CHECK(residency_huge(small) == -EOPNOTSUPP && errno == 7);
+		return 0;
+	}
+	CHECK(residency_huge(small + 9) == 0 && residency_huge(small + PAGE) == 0);
+	munmap(small + PAGE, PAGE);
+	CHECK(residency_huge(small + PAGE) == 0 && errno == 7);
+	p = map_huge();
+	if (!p) {
+		puts("huge pages left out: none to be had");
+		return 0;
+	}
+	CHECK(residency_huge(p) == 1 && residency_huge(p + HUGE - 1) == 1);
+	/* Split. */
+	CHECK(!madvise(p + PAGE, PAGE, MADV_DONTNEED));
+	CHECK(residency_huge(p) == 0 && residency_huge(p + PAGE) == 0);
+	return 0;
+}
+
+static void a_page_that_is_part_of_a_huge_one_is_told(void **state)
+{
+	each_way(part_of_huge);
+}
+
 static void swap_is_looked_up_at_most_once_per_second(void **state)
 {
 	FILE *f = fopen("/proc/swaps", "re");
@@ -259,6 +303,7 @@ int main(void)
 		cmocka_unit_test(a_program_that_closes_all_descriptors_does_no_harm),
 		cmocka_unit_test(what_is_swapped_out_is_told_where_the_kernel_tells),
 		cmocka_unit_test(a_guard_page_is_not_present),
+		cmocka_unit_test(a_page_that_is_part_of_a_huge_one_is_told),
 		cmocka_unit_test(swap_is_looked_up_at_most_once_per_second),
 	};
 

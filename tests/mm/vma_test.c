@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* Everything twice: by PROCMAP_QUERY and by reading /proc/self/maps. */
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,12 +11,28 @@
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/shm.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "mm/facility.h"
 #include "mm/vma.h"
 #include "tests/mm/child.h"
+
+#ifndef MFD_HUGE_2MB
+#define MFD_HUGE_2MB (21u << 26)
+#endif
+#ifndef MAP_HUGE_SHIFT
+#define MAP_HUGE_SHIFT 26
+#endif
+#ifndef SHM_HUGETLB
+#define SHM_HUGETLB 04000
+#endif
+#ifndef SHM_NORESERVE
+#define SHM_NORESERVE 010000
+#endif
 
 #define PAGE 4096ul
 
@@ -81,6 +99,163 @@ static int of_file(void)
 	p = (uintptr_t)mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	CHECK(!vma_find(p, false, &v) && v.shared && v.file);
 	return 0;
+}
+
+static bool describes(void *p, bool shmem, size_t page_size)
+{
+	struct vma v;
+
+	/* Twice: the second answer may be a remembered one. */
+	for (int i = 0; i < 2; i++)
+		if (p == MAP_FAILED || vma_find((uintptr_t)p, false, &v) || !v.file || v.shmem != shmem ||
+			v.page_size != page_size)
+			return false;
+	return true;
+}
+
+static void *of_path(const char *path, int flags)
+{
+	int fd = open(path, flags | O_CLOEXEC, 0600);
+	void *p;
+
+	if (fd >= 0 && flags & O_CREAT && ftruncate(fd, 2 * PAGE))
+		return MAP_FAILED;
+	p = mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	return p;
+}
+
+static void *of_memfd(const char *name, unsigned how, size_t len)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC | how);
+	void *p;
+
+	if (fd < 0 || ftruncate(fd, (off_t)len))
+		return MAP_FAILED;
+	/* Without a reservation, so that no huge page has to exist. */
+	p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	close(fd);
+	return p;
+}
+
+static void *of_sysv(int how, size_t len)
+{
+	int id = shmget(IPC_PRIVATE, len, how | IPC_CREAT | SHM_NORESERVE | 0600);
+	void *p = shmat(id, NULL, 0);
+
+	shmctl(id, IPC_RMID, NULL);
+	return p;
+}
+
+static int in_memory(void)
+{
+	char path[64];
+	struct vma v;
+
+	errno = 8;
+	CHECK(describes(of_memfd("x", 0, 2 * PAGE), true, PAGE));
+	CHECK(describes(of_sysv(0, 2 * PAGE), true, PAGE));
+	CHECK(describes(mmap(NULL, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0), true, PAGE));
+	CHECK(errno == 8);
+	snprintf(path, sizeof(path), "/dev/shm/unpin-test-%d", getpid());
+	CHECK(describes(of_path(path, O_RDWR | O_CREAT), true, PAGE));
+	CHECK(!unlink(path));
+	CHECK(!vma_find((uintptr_t)&v, false, &v) && !v.shmem && v.page_size == PAGE);
+	return 0;
+}
+
+static void a_file_that_lives_in_memory_is_told(void **state)
+{
+	struct statfs fs;
+
+	if (statfs("/dev/shm", &fs) || fs.f_type != 0x01021994) {
+		puts("skipped: no tmpfs on /dev/shm");
+		skip();
+	}
+	both_ways(in_memory);
+}
+
+/* A file whose name looks like one that lives in memory. */
+static int on_disk(void)
+{
+	char path[] = "/var/tmp/memfd:unpin-XXXXXX";
+	int fd = mkstemp(path);
+	void *p;
+
+	CHECK(fd >= 0 && !ftruncate(fd, PAGE));
+	p = of_path(path, O_RDWR);
+	CHECK(!unlink(path));
+	CHECK(describes(p, false, PAGE));
+	CHECK(describes(of_path("/proc/self/exe", O_RDONLY), false, PAGE));
+	return 0;
+}
+
+static bool is_in_memory(const char *path)
+{
+	struct statfs fs;
+
+	return statfs(path, &fs) || fs.f_type == 0x01021994 || fs.f_type == 0x858458f6;
+}
+
+static void a_file_on_a_disk_is_told(void **state)
+{
+	if (is_in_memory("/var/tmp") || is_in_memory("/proc/self/exe")) {
+		puts("skipped: /var/tmp or the program is not on a disk");
+		skip();
+	}
+	both_ways(on_disk);
+}
+
+#define HUGE (2ul << 20)
+
+/* Nothing is touched, so no huge page has to be there. */
+static int huge(void)
+{
+	int anonymous = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_NORESERVE | 21 << MAP_HUGE_SHIFT;
+
+	map(1);
+	CHECK(describes(mmap(NULL, 2 * HUGE, PROT_READ, anonymous, -1, 0), true, HUGE));
+	CHECK(describes(of_memfd("x", MFD_HUGETLB | MFD_HUGE_2MB, 2 * HUGE), true, HUGE));
+	CHECK(describes(of_sysv(SHM_HUGETLB | 21 << 26, 2 * HUGE), true, HUGE));
+	CHECK(describes(of_memfd("x", 0, 2 * HUGE), true, PAGE));
+	return 0;
+}
+
+/* A mount of our own, which ends with the child that made it. */
+static int mounted(void)
+{
+	char dir[] = "/var/tmp/unpin-XXXXXX", path[64];
+	int fd;
+
+	CHECK(mkdtemp(dir));
+	CHECK(!unshare(CLONE_NEWNS) && !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL));
+	CHECK(!mount("none", dir, "tmpfs", 0, NULL));
+	snprintf(path, sizeof(path), "%s/file", dir);
+	CHECK(describes(of_path(path, O_RDWR | O_CREAT), true, PAGE));
+	CHECK(!umount2(dir, MNT_DETACH) && !mount("none", dir, "hugetlbfs", 0, "pagesize=2M"));
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	CHECK(fd >= 0 && !ftruncate(fd, HUGE));
+	CHECK(describes(mmap(NULL, HUGE, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0), true, HUGE));
+	CHECK(!umount2(dir, MNT_DETACH) && !rmdir(dir));
+	return 0;
+}
+
+static void a_huge_page_has_its_size(void **state)
+{
+	if (access("/sys/kernel/mm/hugepages/hugepages-2048kB", F_OK)) {
+		puts("skipped: no huge pages of 2 MiB");
+		skip();
+	}
+	both_ways(huge);
+}
+
+static void file_systems_in_memory_are_told_wherever_mounted(void **state)
+{
+	if (geteuid() || access("/sys/kernel/mm/hugepages/hugepages-2048kB", F_OK)) {
+		puts("skipped: needs root, and huge pages of 2 MiB");
+		skip();
+	}
+	both_ways(mounted);
 }
 
 static int of_kernel(void)
@@ -192,6 +367,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_mapping_is_described),
+		cmocka_unit_test(a_file_that_lives_in_memory_is_told),
+		cmocka_unit_test(a_file_on_a_disk_is_told),
+		cmocka_unit_test(a_huge_page_has_its_size),
+		cmocka_unit_test(file_systems_in_memory_are_told_wherever_mounted),
 		cmocka_unit_test(in_a_hole_there_is_none_but_there_may_be_a_next),
 		cmocka_unit_test(a_range_is_checked_for_holes_and_rights),
 		cmocka_unit_test(a_child_asks_about_itself),
