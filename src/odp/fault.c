@@ -17,6 +17,11 @@ int fault_queue_init(struct fault_queue *q)
 
 	if (err)
 		return -err;
+	err = pthread_cond_init(&q->scanned, NULL);
+	if (err) {
+		pthread_cond_destroy(&q->work);
+		return -err;
+	}
 	lock_init(&q->lock, LOCK_FAULTS);
 	for (unsigned i = 0; i < FAULT_BUCKETS; i++)
 		list_init(&q->bucket[i]);
@@ -30,6 +35,7 @@ void fault_queue_destroy(struct fault_queue *q)
 {
 	assert(!q->pool.used);
 	slab_destroy(&q->pool);
+	pthread_cond_destroy(&q->scanned);
 	pthread_cond_destroy(&q->work);
 	lock_fini(&q->lock);
 }
@@ -50,7 +56,9 @@ struct fault *fault_new(struct fault_queue *q, struct odp_region *r, uintptr_t a
 	*f = (struct fault){ .addr = addr, .pages = pages, .region = r };
 	list_init(&f->line);
 	list_init(&f->waiters);
-	list_add_tail(bucket_of(q, addr), &f->hash);
+	list_init(&f->hash);
+	if (pages)
+		list_add_tail(bucket_of(q, addr), &f->hash);
 	list_add_tail(&r->faults, &f->of_region);
 	return f;
 }
@@ -59,8 +67,9 @@ struct fault *fault_find(struct fault_queue *q, uintptr_t va)
 {
 	list_for_each (pos, bucket_of(q, va)) {
 		struct fault *f = container_of(pos, struct fault, hash);
+		uintptr_t first = f->addr - ((uintptr_t)f->before << ODP_PAGE_SHIFT);
 
-		if (va >= f->addr && va - f->addr < (uintptr_t)f->pages << ODP_PAGE_SHIFT)
+		if (va >= first && va - first < (uintptr_t)(f->before + f->pages) << ODP_PAGE_SHIFT)
 			return f;
 	}
 	return NULL;

@@ -34,8 +34,12 @@ struct fault {
 	struct list waiters; /* odp_waiter.node, in the order of their coming */
 	uintptr_t addr;	     /* of the first page */
 	unsigned pages;	     /* owned: from addr on */
+	unsigned before;     /* owned too, below addr: of the huge page that holds it */
 	unsigned needed;     /* the leading ones that the raising access asked for; the rest is read ahead */
 	bool write, file, major;
+	bool huge;	/* the page at addr may turn out to be a huge one (huge.c) */
+	bool imprecise; /* names region and waiter only: no pages, no leaf (imprecise.c) */
+	bool alone;	/* raised by an access that does not wait: the region remembers its error */
 	uint16_t owner; /* the region's number, for the table */
 	struct leaf *leaf;
 	struct odp_region
@@ -47,7 +51,8 @@ struct fault {
 
 struct fault_queue {
 	struct lock lock;
-	pthread_cond_t work; /* the line is not empty, or stopping */
+	pthread_cond_t work;	/* the line is not empty, or stopping */
+	pthread_cond_t scanned; /* a waiter's scan() has returned */
 	struct list bucket[FAULT_BUCKETS];
 	struct list line;
 	unsigned line_len; /* events in the line */
@@ -68,7 +73,7 @@ static inline void fault_unlock(struct fault_queue *q)
 	lock_drop(&q->lock);
 }
 
-/* A new event over pages of one leaf, raised by the region; NULL: no memory. */
+/* A new event over pages (0: an imprecise one) of one leaf, raised by the region; NULL: no memory. */
 struct fault *fault_new(struct fault_queue *q, struct odp_region *r, uintptr_t addr, unsigned pages);
 /* The event that owns the page of va, or NULL. */
 struct fault *fault_find(struct fault_queue *q, uintptr_t va);

@@ -162,6 +162,8 @@ struct odp_waiter {
 	uint32_t forced; /* rounds lost against invalidations; from ODP_FORCED on it is let through */
 	int result;
 	bool raiser, major;
+	bool imprecise; /* its last event was */
+	bool scanning;	/* scan() runs */
 };
 
 /*
