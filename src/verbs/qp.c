@@ -134,6 +134,12 @@ UNPIN_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 	(IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB |                                 \
 		(unsigned)IBV_ACCESS_OPTIONAL_RANGE)
 
+/* The field that programs look at; threads that modify and query at once all write it. */
+static void show_state(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	__atomic_store_n(&qp->state, state, __ATOMIC_RELAXED);
+}
+
 UNPIN_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 {
 	struct ibv_qp_attr own;
@@ -149,7 +155,7 @@ UNPIN_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int 
 	if (ret)
 		return -ret;
 	if (attr_mask & IBV_QP_STATE)
-		qp->state = attr->qp_state;
+		show_state(qp, attr->qp_state);
 	return 0;
 }
 
@@ -175,7 +181,7 @@ UNPIN_EXPORT int ibv_query_qp(
 		.qp_type = qp->qp_type,
 		.sq_sig_all = to_qp(qp)->sq_sig_all,
 	};
-	qp->state = attr->qp_state;
+	show_state(qp, attr->qp_state);
 	return 0;
 }
 
