@@ -135,6 +135,8 @@ void ib_done(struct ib_qp *qp, enum ib_lane lane, int err, uint64_t now)
 {
 	if (!qp->pending[lane])
 		return; /* withdrawn */
+	if (err == -EBUSY && !qp->step[lane].may_defer)
+		return; /* to be parked */
 	qp->pending[lane] = false;
 	switch (lane) {
 	case IB_REQUESTER:
@@ -159,6 +161,12 @@ void ib_recv_posted(struct ib_qp *qp)
 void ib_lost(struct ib_qp *qp, uint64_t now)
 {
 	completer_lost(qp, now);
+}
+
+void ib_lossy(struct ib_qp *qp, uint64_t now)
+{
+	qp->attr.lossless = false;
+	completer_watch(qp, now);
 }
 
 void ib_peer_dead(struct ib_qp *qp, uint64_t now)

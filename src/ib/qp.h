@@ -113,6 +113,7 @@ struct ib_step {
 	struct ib_mem mem;
 	uint32_t pkt_offset;
 	const void *src; /* IB_SCATTER: NULL: the packet's payload; else these bytes (an atomic's result) */
+	bool may_defer;	 /* ib_done() takes -EBUSY: set or clear in every step */
 	int access; /* IB_CHECK, IB_ATOMIC, REMOTE memory: IBV_ACCESS_REMOTE_READ, _WRITE or _ATOMIC; 0 LOCAL
 		     * read, IBV_ACCESS_LOCAL_WRITE for a local scatter */
 	struct {
@@ -190,6 +191,7 @@ static inline struct ib_step *ib_step_new(struct ib_qp *qp, enum ib_lane lane, e
 
 	step->op = op;
 	step->serial++;
+	step->may_defer = false;
 	qp->pending[lane] = true;
 	return step;
 }
@@ -235,7 +237,15 @@ struct ib_step *ib_next(struct ib_qp *qp, enum ib_lane lane, uint64_t now);
  *               (a misaligned address is refused before there is a step)
  *   IB_RECV     0; -ENOENT: none posted: RNR NAK; in ERR: all receives are flushed, until ib_recv_posted()
  *   IB_CQE, IB_EVENT  0
- * A call for a step that was withdrawn changes nothing.
+ *   any step of the responder with may_defer: -EBUSY: its memory is not ready (a page fault), and the caller
+ *               does not want to park it. The responder forgets the packet and answers an RNR NAK with
+ *               attr.min_rnr_timer; packets behind it are dropped without another answer until it comes
+ *               again, which is then carried out from the beginning, as if it had come the first time. What a
+ *               part of the step has written already is written again; a receive taken for it is kept. Set
+ *               for the payload of SENDs and WRITEs, atomics, and the first response to a READ that is not a
+ *               duplicate: later responses and duplicates have no answer that means "later", and are parked
+ * A call for a step that was withdrawn changes nothing, nor does -EBUSY for one without may_defer: it stays
+ * pending.
  */
 void ib_done(struct ib_qp *qp, enum ib_lane lane, int err, uint64_t now);
 
@@ -245,6 +255,9 @@ void ib_recv_posted(struct ib_qp *qp);
 /* The wire learned that the peer dropped packets of ours: on a lossless wire the ACK timer starts to run for
  * what is outstanding. */
 void ib_lost(struct ib_qp *qp, uint64_t now);
+/* The wire turned out to lose packets without a word: attr.lossless is false from now on, until the next
+ * ib_qp_modify(). */
+void ib_lossy(struct ib_qp *qp, uint64_t now);
 /* The peer is gone for good and every packet it sent has been handled: outstanding and later requests
  * complete with IBV_WC_RETRY_EXC_ERR (the first) and IBV_WC_WR_FLUSH_ERR. A queue pair that never sends is
  * not moved to ERR. */

@@ -112,6 +112,19 @@ static enum responder_state access_refused(struct ib_qp *qp, uint32_t psn)
 	return nak_fatal(qp, NAK_REMOTE_ACCESS, psn, IBV_WC_WR_FLUSH_ERR);
 }
 
+/*
+ * What the request needs is not there yet: no receive, or memory that has to be faulted in. The packet has
+ * left no trace but a receive that was taken for it; what follows it is dropped until it comes again.
+ */
+static enum responder_state not_ready(struct ib_qp *qp)
+{
+	struct ib_responder *resp = &qp->resp;
+
+	counter_add(&qp->cfg.counters->rnr_nak_sent, 1);
+	resp->in_order = false;
+	return nak(qp, SYNDROME_RNR | (qp->attr.min_rnr_timer & 31), resp->pkt.psn);
+}
+
 /* Steps that several states share. */
 
 static struct ib_step *make_answer(struct ib_qp *qp, uint8_t opcode, uint32_t psn, uint8_t syndrome)
@@ -329,6 +342,16 @@ static void accepted(struct ib_responder *resp, uint32_t packets)
 		resp->msn = ib_psn_add(resp->msn, 1);
 }
 
+/* Takes back what was done for a READ that has not been answered: it will come again. */
+static void unaccepted(struct ib_qp *qp)
+{
+	struct ib_responder *resp = &qp->resp;
+
+	resp->epsn = resp->pkt.psn;
+	resp->msn = ib_psn_add(resp->msn, (uint32_t)-1);
+	resp->resource_head--;
+}
+
 static void begin_read(struct ib_responder *resp)
 {
 	resp->read_va = resp->pkt.va;
@@ -352,10 +375,13 @@ static enum responder_state after_key(struct ib_qp *qp)
 	return RESPONDER_READ;
 }
 
-/* RECEIVE: a SEND's first packet and a WRITE's last one with immediate data take a receive. */
+/* RECEIVE: a SEND's first packet and a WRITE's last one with immediate data take a receive, unless the one
+ * that they took before their memory was found not ready has been kept. */
 
 static enum responder_state run_receive(struct ib_qp *qp)
 {
+	if (qp->resp.has_recv)
+		return RESPONDER_DELIVER;
 	ib_step_new(qp, IB_RESPONDER, IB_RECV);
 	return RESPONDER_RECEIVE;
 }
@@ -364,17 +390,20 @@ static enum responder_state done_receive(struct ib_qp *qp, int err)
 {
 	struct ib_responder *resp = &qp->resp;
 
-	if (err) {
-		counter_add(&qp->cfg.counters->rnr_nak_sent, 1);
-		resp->in_order = false; /* what follows is dropped until this packet comes again */
-		return nak(qp, SYNDROME_RNR | (qp->attr.min_rnr_timer & 31), resp->pkt.psn);
-	}
+	if (err)
+		return not_ready(qp);
 	resp->recv = qp->step[IB_RESPONDER].recv;
 	resp->has_recv = true;
 	return RESPONDER_DELIVER;
 }
 
 /* DELIVER: the payload goes to its place. */
+
+/* Whether the packet ends a message that completes a receive. */
+static bool completes(const struct ib_responder *resp)
+{
+	return is_last(resp) && resp->has_recv && resp->flags & (IB_F_SEND | IB_F_IMM);
+}
 
 static enum responder_state delivered(struct ib_qp *qp)
 {
@@ -385,7 +414,7 @@ static enum responder_state delivered(struct ib_qp *qp)
 	accepted(resp, 1);
 	if (resp->pkt.ack_req)
 		return RESPONDER_ACK;
-	return is_last(resp) && resp->has_recv ? RESPONDER_COMPLETE : RESPONDER_IDLE;
+	return completes(resp) ? RESPONDER_COMPLETE : RESPONDER_IDLE;
 }
 
 static void make_scatter(struct ib_qp *qp)
@@ -393,6 +422,7 @@ static void make_scatter(struct ib_qp *qp)
 	struct ib_responder *resp = &qp->resp;
 	struct ib_step *step = ib_step_new(qp, IB_RESPONDER, IB_SCATTER);
 
+	step->may_defer = true;
 	step->pkt_offset = 0;
 	step->src = NULL;
 	if (resp->flags & IB_F_WRITE) {
@@ -430,6 +460,8 @@ static enum responder_state done_deliver(struct ib_qp *qp, int err)
 
 	if (!err)
 		return delivered(qp);
+	if (err == -EBUSY)
+		return not_ready(qp);
 	if (resp->flags & IB_F_WRITE)
 		return access_refused(qp, resp->pkt.psn);
 	return nak_fatal(qp, NAK_REMOTE_OPERATION, resp->pkt.psn, IBV_WC_LOC_PROT_ERR);
@@ -442,6 +474,7 @@ static enum responder_state run_atomic(struct ib_qp *qp)
 	const struct ib_packet *pkt = &qp->resp.pkt;
 	struct ib_step *step = ib_step_new(qp, IB_RESPONDER, IB_ATOMIC);
 
+	step->may_defer = true;
 	step->atomic.cmp_swap = pkt->opcode == IB_CMP_SWAP;
 	step->atomic.compare = pkt->compare;
 	step->atomic.swap_add = pkt->swap_add;
@@ -453,6 +486,8 @@ static enum responder_state done_atomic(struct ib_qp *qp, int err)
 {
 	struct ib_responder *resp = &qp->resp;
 
+	if (err == -EBUSY)
+		return not_ready(qp);
 	if (err == -EINVAL)
 		return invalid_request(qp);
 	if (err)
@@ -485,6 +520,7 @@ static enum responder_state run_read(struct ib_qp *qp)
 	uint8_t opcode = read_opcode(!resp->read_begun, last);
 	struct ib_step *step = make_answer(qp, opcode, resp->read_psn, SYNDROME_ACK);
 
+	step->may_defer = !resp->read_begun && !resp->replay;
 	if (resp->read_left)
 		describe_remote(step, resp->read_va, resp->read_rkey,
 			last ? resp->read_left : qp->attr.segment, IBV_ACCESS_REMOTE_READ);
@@ -496,6 +532,10 @@ static enum responder_state done_read(struct ib_qp *qp, int err)
 	struct ib_responder *resp = &qp->resp;
 	uint32_t length = qp->step[IB_RESPONDER].mem.length;
 
+	if (err == -EBUSY) {
+		unaccepted(qp);
+		return not_ready(qp);
+	}
 	if (err)
 		return access_refused(qp, resp->read_psn);
 	resp->read_begun = true;
@@ -521,7 +561,7 @@ static enum responder_state done_ack(struct ib_qp *qp, int err)
 	struct ib_responder *resp = &qp->resp;
 
 	(void)err;
-	return !resp->replay && is_last(resp) && resp->has_recv ? RESPONDER_COMPLETE : RESPONDER_IDLE;
+	return !resp->replay && completes(resp) ? RESPONDER_COMPLETE : RESPONDER_IDLE;
 }
 
 static enum responder_state done_idle(struct ib_qp *qp, int err)

@@ -14,7 +14,8 @@
  * first two and the last end in ERR, after the NAK was sent:
  *
  *   a gap in the sequence        NAK sequence error, once per gap
- *   no receive posted            RNR NAK; what follows is dropped until the packet comes again
+ *   no receive posted; memory    RNR NAK; what follows is dropped until the packet comes again, which is
+ *   not ready (-EBUSY)           then carried out anew; a receive taken for it is kept
  *   order or length of packets;  NAK invalid request; IBV_EVENT_QP_REQ_ERR; a receive in progress
  *   not enabled by access flags  completes with IBV_WC_REM_INV_REQ_ERR
  *   or max_dest_rd_atomic;
@@ -81,7 +82,8 @@ struct ib_responder {
 			     dropped unanswered */
 	bool established; /* COMM_EST raised, or not to be raised */
 	uint32_t message; /* kind in progress: IB_F_SEND, IB_F_WRITE, 0: between messages */
-	bool has_recv;	  /* recv was taken and not completed */
+	bool has_recv;	  /* recv was taken and not completed; between messages: kept for the packet that was
+			     answered RNR NAK */
 	struct ib_recv recv;
 	uint32_t offset; /* bytes of the message received */
 	/* The WRITE in progress: */

@@ -325,8 +325,10 @@ static int do_recv(struct endpoint *e, struct ib_step *step)
 {
 	struct test_recv *r = &e->recv[e->recv_tail % 256];
 
-	if (e->recv_tail == e->recv_head)
+	if (e->recv_tail == e->recv_head) {
+		e->rnr += !ib_qp_is(&e->qp, IBV_QPS_ERR);
 		return -ENOENT;
+	}
 	step->recv = (struct ib_recv){ .wr_id = r->wr_id,
 		.sge = r->sge,
 		.num_sge = r->num_sge,
@@ -366,9 +368,26 @@ static int do_event(struct endpoint *e, struct ib_step *step)
 	return 0;
 }
 
+/* A page fault in the middle: what was copied before it is there. */
+static int not_ready(struct endpoint *e, enum ib_lane lane, struct ib_step *step)
+{
+	e->deferred++;
+	e->rnr++;
+	if (step->op == IB_SCATTER && step->mem.length > 1) {
+		step->mem.length /= 2;
+		do_scatter(e, lane, step);
+	}
+	return -EBUSY;
+}
+
 static int carry_out(struct endpoint *e, enum ib_lane lane, struct ib_step *step)
 {
 	e->steps++;
+	if (step->may_defer) {
+		assert_int_equal(lane, IB_RESPONDER);
+		if (e->defer && e->defer(e, step))
+			return not_ready(e, lane, step);
+	}
 	switch (step->op) {
 	case IB_TX:
 		return do_tx(e, step);

@@ -67,6 +67,9 @@ struct endpoint {
 	unsigned events;
 	unsigned tx, dropped, steps, checks, atomics;
 	bool (*park)(struct endpoint *e, enum ib_lane lane, const struct ib_step *step);
+	/* Asked for every step with may_defer: is its memory not ready? A scatter has then written a part. */
+	bool (*defer)(struct endpoint *e, const struct ib_step *step);
+	unsigned deferred, rnr; /* steps for which it said so; those, and requests that found no receive */
 	void (*on_wc)(struct endpoint *e, const struct ib_wc *wc);
 	bool parked[IB_LANES];
 	uint32_t parked_serial[IB_LANES];

@@ -206,6 +206,95 @@ static void a_receive_missing_in_the_middle_of_the_queue_keeps_order(void **stat
 		completes(&p->a, i, false, i, IBV_WC_SUCCESS);
 }
 
+static unsigned not_ready; /* so many more steps find their memory not ready */
+
+static bool defer_some(struct endpoint *e, const struct ib_step *step)
+{
+	(void)e, (void)step;
+	return not_ready ? not_ready--, true : false;
+}
+
+/* Two waits at each of three packets in turn are within a limit of two: each packet that got through restores
+ * it. */
+static void waits_for_memory_count_from_the_last_progress_on(void **state)
+{
+	struct pair *p = *state;
+
+	p->b.defer = defer_some;
+	p->a.qp.attr.rnr_retry = 2;
+	ib_qp_modify(&p->a.qp, IBV_QPS_RTS, &p->a.qp.attr, false, p->now);
+	fill(&p->a, 0, 3 * SEG, 9);
+	for (unsigned i = 0; i < 3; i++) {
+		not_ready = 2;
+		assert_true(post(&p->a, IBV_WR_RDMA_WRITE, i * SEG, SEG, p->b.base + i * SEG, i));
+		pair_settle(p);
+		while (p->a.wcs <= i)
+			assert_true(pair_expire(p));
+		assert_int_equal(not_ready, 0);
+		completes(&p->a, i, false, i, IBV_WC_SUCCESS);
+	}
+	assert_memory_equal(p->b.mem, p->a.mem, 3 * SEG);
+	assert_int_equal(atomic_load(&p->b.counters.rnr_nak_sent), 6);
+	assert_int_equal(atomic_load(&p->a.counters.rnr_nak_rcvd), 6);
+	not_ready = 3;
+	assert_true(post(&p->a, IBV_WR_RDMA_WRITE, 0, SEG, p->b.base, 3));
+	pair_settle(p);
+	while (p->a.wcs <= 3)
+		assert_true(pair_expire(p));
+	completes(&p->a, 3, false, 3, IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+static bool defer_each_once(struct endpoint *e, const struct ib_step *step)
+{
+	static uint64_t last;
+
+	(void)e;
+	if (step->mem.remote.va == last)
+		return false;
+	last = step->mem.remote.va;
+	return true;
+}
+
+/* Every packet of a long message is refused once, in the middle of bursts: the requester goes back to that
+ * packet and no further. */
+static void a_message_goes_on_at_the_packet_whose_memory_was_not_ready(void **state)
+{
+	struct pair *p = *state;
+	unsigned naks = 0;
+
+	p->b.defer = defer_each_once;
+	fill(&p->a, 0, 40 * SEG, 3);
+	assert_true(post(&p->a, IBV_WR_RDMA_WRITE, 0, 40 * SEG, p->b.base, 1));
+	pair_settle(p);
+	while (!p->a.wcs) {
+		assert_true(pair_expire(p));
+		assert_true(naks++ < 100);
+	}
+	completes(&p->a, 0, false, 1, IBV_WC_SUCCESS);
+	assert_memory_equal(p->b.mem, p->a.mem, 40 * SEG);
+	assert_int_equal(atomic_load(&p->b.counters.rnr_nak_sent), 40);
+	assert_int_equal(atomic_load(&p->b.counters.naks_sent), 0);
+	/* Each packet of a window is sent again at most once for each packet before it in that window. */
+	assert_true(atomic_load(&p->a.counters.retransmits) <= 40 * p->a.attr.window);
+}
+
+static void a_wire_that_turns_out_lossy_runs_the_timer_for_what_is_out(void **state)
+{
+	struct pair *p = *state;
+
+	p->a.qp.attr.lossless = true;
+	ib_qp_modify(&p->a.qp, IBV_QPS_RTS, &p->a.qp.attr, false, p->now);
+	p->filter = drop_requests;
+	assert_true(post(&p->a, IBV_WR_RDMA_WRITE, 0, 8, p->b.base, 1));
+	pair_settle(p);
+	assert_int_equal(ib_deadline(&p->a.qp), UINT64_MAX);
+	ib_lossy(&p->a.qp, p->now);
+	p->filter = NULL;
+	assert_true(pair_expire(p));
+	completes(&p->a, 0, false, 1, IBV_WC_SUCCESS);
+	assert_int_equal(ib_deadline(&p->a.qp), UINT64_MAX);
+}
+
 static void a_fatal_nak_ends_both_sides(void **state)
 {
 	static const struct {
@@ -343,6 +432,9 @@ int main(void)
 		T(retries_run_out_after_exactly_retry_cnt),
 		T(a_receiver_that_comes_late_is_waited_for),
 		T(a_receive_missing_in_the_middle_of_the_queue_keeps_order),
+		T(waits_for_memory_count_from_the_last_progress_on),
+		T(a_message_goes_on_at_the_packet_whose_memory_was_not_ready),
+		T(a_wire_that_turns_out_lossy_runs_the_timer_for_what_is_out),
 		cmocka_unit_test(a_fatal_nak_ends_both_sides),
 		T(modify_to_err_flushes_both_queues_and_the_peer_finds_out),
 		cmocka_unit_test(a_peer_that_is_not_ready_yet_is_retried_on_a_lossless_wire),

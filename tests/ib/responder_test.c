@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* The responder alone: requests written by hand, and what comes back for each. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@ enum {
 
 struct fixture {
 	struct endpoint e;
-	uint32_t psn; /* of the next request */
+	unsigned not_ready; /* so many more steps that may be deferred are */
+	uint32_t psn;	    /* of the next request */
 	uint8_t payload[4 * SEG];
 	enum ib_op park;
 	unsigned after; /* steps of that kind let through first */
@@ -37,6 +39,14 @@ static bool maybe_park(struct endpoint *e, enum ib_lane lane, const struct ib_st
 	return f->after ? f->after--, false : true;
 }
 
+static bool maybe_defer(struct endpoint *e, const struct ib_step *step)
+{
+	struct fixture *f = e->context;
+
+	(void)step;
+	return f->not_ready ? f->not_ready--, true : false;
+}
+
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
@@ -45,6 +55,7 @@ static int setup(void **state)
 	f->e.attr.rq_psn = f->psn = PSN0;
 	f->e.context = f;
 	f->e.park = maybe_park;
+	f->e.defer = maybe_defer;
 	f->e.attr.min_rnr_timer = 13;
 	for (size_t i = 0; i < sizeof(f->payload); i++)
 		f->payload[i] = (uint8_t)(i * 3 + 1);
@@ -242,6 +253,158 @@ static void without_a_receive_the_peer_is_told_once_to_wait(void **state)
 	}
 	assert_int_equal(f->e.wcs, 4);
 	assert_int_equal(atomic_load(&f->e.counters.rnr_nak_sent), 2);
+}
+
+/* What is given from psn on, twice in a row: the first time one step finds its memory not ready. */
+static void not_ready_at(struct fixture *f, uint32_t psn)
+{
+	f->psn = psn;
+	f->not_ready = 1;
+}
+
+static void a_send_whose_memory_is_not_ready_keeps_its_receive(void **state)
+{
+	struct fixture *f = *state;
+
+	endpoint_post_recv(&f->e, 1, 0, SEG, 1);
+	endpoint_post_recv(&f->e, 2, 1024, SEG, 1);
+	for (unsigned tries = 0; tries < 3; tries++) {
+		not_ready_at(f, PSN0);
+		comes(f, IB_SEND_ONLY_IMM, SEG);
+		acks(f, RNR | 13, PSN0);
+		comes(f, IB_SEND_ONLY, SEG); /* behind it: dropped without an answer */
+		comes(f, IB_WRITE_ONLY, SEG);
+		silent(f);
+	}
+	assert_int_equal(f->e.wcs, 0);
+	assert_int_equal(endpoint_recvs(&f->e), 1);
+	f->psn = PSN0;
+	comes(f, IB_SEND_ONLY_IMM, SEG);
+	acks(f, ACK, PSN0);
+	completes(f, 0, 1, IBV_WC_SUCCESS, SEG);
+	assert_int_equal(f->e.wc[0].wc.imm, 0x1234);
+	assert_memory_equal(f->e.mem, f->payload, SEG);
+	comes(f, IB_SEND_ONLY, 8);
+	acks(f, ACK, PSN0 + 1);
+	completes(f, 1, 2, IBV_WC_SUCCESS, 8);
+	assert_int_equal(atomic_load(&f->e.counters.rnr_nak_sent), 3);
+	assert_int_equal(atomic_load(&f->e.counters.naks_sent), 0);
+}
+
+static void memory_may_be_not_ready_in_any_packet_of_a_message(void **state)
+{
+	struct fixture *f = *state;
+	static const uint8_t kinds[2][3] = { { IB_SEND_FIRST, IB_SEND_MIDDLE, IB_SEND_LAST },
+		{ IB_WRITE_FIRST, IB_WRITE_MIDDLE, IB_WRITE_LAST_IMM } };
+	uint32_t first = PSN0;
+
+	for (unsigned kind = 0; kind < 2; kind++) {
+		endpoint_post_recv(&f->e, kind, 4096, 3 * SEG, 2);
+		for (unsigned i = 0; i < 3; i++) {
+			struct ib_packet pkt = request(f, kinds[kind][i]);
+
+			pkt.psn = ib_psn_add(first, i);
+			pkt.dma_len = 2 * SEG + 9;
+			f->not_ready = 1;
+			give(f, &pkt, i == 2 ? 9 : SEG);
+			acks(f, RNR | 13, first + i);
+			give(f, &pkt, i == 2 ? 9 : SEG);
+			acks(f, ACK, first + i);
+		}
+		completes(f, kind, kind, IBV_WC_SUCCESS, 2 * SEG + 9);
+		first = ib_psn_add(first, 3);
+	}
+	assert_int_equal(f->e.wcs, 2);
+	assert_int_equal(endpoint_recvs(&f->e), 0);
+}
+
+/* Whoever sends something else instead finds a receive that waits for a message that takes one. */
+static void a_kept_receive_is_for_a_message_that_takes_one(void **state)
+{
+	struct fixture *f = *state;
+
+	endpoint_post_recv(&f->e, 1, 1024, SEG, 1);
+	not_ready_at(f, PSN0);
+	comes(f, IB_SEND_ONLY, 8);
+	acks(f, RNR | 13, PSN0);
+	f->psn = PSN0;
+	comes(f, IB_WRITE_ONLY, SEG);
+	acks(f, ACK, PSN0);
+	assert_int_equal(f->e.wcs, 0);
+	comes(f, IB_SEND_ONLY, 8);
+	acks(f, ACK, PSN0 + 1);
+	completes(f, 0, 1, IBV_WC_SUCCESS, 8);
+}
+
+static void a_kept_receive_is_flushed_with_the_others(void **state)
+{
+	struct fixture *f = *state;
+
+	endpoint_post_recv(&f->e, 1, 1024, SEG, 1);
+	endpoint_post_recv(&f->e, 2, 1024, SEG, 1);
+	not_ready_at(f, PSN0);
+	comes(f, IB_SEND_ONLY, 8);
+	acks(f, RNR | 13, PSN0);
+	ib_qp_error(&f->e.qp, 0);
+	endpoint_run(&f->e, 0);
+	completes(f, 0, 1, IBV_WC_WR_FLUSH_ERR, 0);
+	completes(f, 1, 2, IBV_WC_WR_FLUSH_ERR, 0);
+	assert_int_equal(f->e.wcs, 2);
+}
+
+static void an_atomic_whose_memory_is_not_ready_is_executed_once(void **state)
+{
+	struct fixture *f = *state;
+	struct ib_packet pkt = request(f, IB_FETCH_ADD);
+	uint64_t word;
+
+	pkt.swap_add = 7;
+	f->not_ready = 2;
+	for (unsigned i = 0; i < 2; i++) {
+		give(f, &pkt, 0);
+		acks(f, RNR | 13, PSN0);
+	}
+	give(f, &pkt, 0);
+	answers(f, IB_ATOMIC_ACK, ACK, PSN0);
+	give(f, &pkt, 0); /* a duplicate is answered from what was kept */
+	answers(f, IB_ATOMIC_ACK, ACK, PSN0);
+	memcpy(&word, f->e.mem, 8);
+	assert_int_equal(word, 7);
+	assert_int_equal(f->e.atomics, 1);
+}
+
+static void a_read_may_be_deferred_before_its_first_response_only(void **state)
+{
+	struct fixture *f = *state;
+	struct ib_packet pkt = request(f, IB_READ_REQUEST);
+
+	pkt.dma_len = 2 * SEG;
+	f->not_ready = 1;
+	give(f, &pkt, 0);
+	acks(f, RNR | 13, PSN0);
+	f->psn = ib_psn_add(PSN0, 2); /* what follows the READ in sequence is not in sequence now */
+	comes(f, IB_WRITE_ONLY, SEG);
+	silent(f);
+	f->park = IB_TX;
+	f->after = 1;
+	give(f, &pkt, 0);
+	assert_int_equal(f->e.out.head->pkt.msn, 1);
+	answers(f, IB_READ_RESP_FIRST, ACK, PSN0);
+	assert_false(f->e.qp.step[IB_RESPONDER].may_defer);
+	ib_done(&f->e.qp, IB_RESPONDER, -EBUSY, 0); /* has no answer: it stays to be done */
+	assert_non_null(ib_next(&f->e.qp, IB_RESPONDER, 0));
+	f->park = 0;
+	f->not_ready = 1; /* nobody asks: neither for the rest nor for a duplicate */
+	endpoint_run(&f->e, 0);
+	answers(f, IB_READ_RESP_LAST, ACK, PSN0 + 1);
+	give(f, &pkt, 0);
+	answers(f, IB_READ_RESP_FIRST, ACK, PSN0);
+	answers(f, IB_READ_RESP_LAST, ACK, PSN0 + 1);
+	assert_int_equal(f->not_ready, 1);
+	f->not_ready = 0;
+	f->psn = ib_psn_add(PSN0, 2);
+	comes(f, IB_WRITE_ONLY, SEG);
+	acks(f, ACK, PSN0 + 2);
 }
 
 static void a_gap_is_naked_once_with_the_expected_psn(void **state)
@@ -860,6 +1023,12 @@ int main(void)
 		T(a_solicited_bit_reaches_the_completion),
 		T(a_write_with_immediate_takes_a_receive_but_not_its_buffer),
 		T(without_a_receive_the_peer_is_told_once_to_wait),
+		T(a_send_whose_memory_is_not_ready_keeps_its_receive),
+		T(memory_may_be_not_ready_in_any_packet_of_a_message),
+		T(a_kept_receive_is_for_a_message_that_takes_one),
+		T(a_kept_receive_is_flushed_with_the_others),
+		T(an_atomic_whose_memory_is_not_ready_is_executed_once),
+		T(a_read_may_be_deferred_before_its_first_response_only),
 		T(a_gap_is_naked_once_with_the_expected_psn),
 		T(duplicate_sends_and_writes_are_acknowledged_and_not_executed),
 		T(a_duplicate_in_a_message_does_not_disturb_it),
