@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "mm/interpose.h"
 #include "mm/page.h"
+#include "mm/pressure.h"
 #include "mm/residency.h"
 #include "mm/vma.h"
 
@@ -40,6 +41,7 @@ static const struct {
 	[MM_IO_URING] = { "io_uring", probe_io_uring },
 	[MM_PROCESS_VM] = { "process_vm", probe_process_vm },
 	[MM_SCHED_SLICE] = { "sched_slice", probe_sched_slice },
+	[MM_PSI] = { "psi", pressure_probe_stall },
 };
 
 /* Per facility: 0 not asked yet, 1 available, else the negative errno of the probe or DISABLED. Two threads

@@ -10,6 +10,7 @@
  *	io_uring       pins by io_uring buffers
  *	process_vm     process_vm_readv and _writev on ourselves
  *	sched_slice    a scheduling slice of our own choice
+ *	psi            times of stall for want of memory
  *
  * Each facility is probed once, at first use, by trying it. Any thread; no locks; safe in a forked child;
  * errno is kept.
@@ -27,6 +28,7 @@ enum mm_facility {
 	MM_IO_URING,	  /* 5.13; else mlock */
 	MM_PROCESS_VM,	  /* else threads with SIGSEGV blocked hand over */
 	MM_SCHED_SLICE,	  /* 6.12: sched_setattr's sched_runtime */
+	MM_PSI,		  /* else nobody knows how long tasks stood still for want of memory */
 	MM_FACILITIES
 };
 
