@@ -170,6 +170,8 @@ static int load_settings(struct nic *nic)
 
 	if (err)
 		log_error("%s cannot be opened: %s", nic_device_name(), why);
+	else
+		nic->caps = nic_caps_of(&nic->set);
 	return err;
 }
 
@@ -300,6 +302,11 @@ queue:
 free:
 	free(ctx);
 	return err;
+}
+
+const struct nic_caps *nic_context_caps(const struct nic_context *ctx)
+{
+	return &ctx->nic->caps;
 }
 
 int nic_context_check(const struct nic_context *ctx)

@@ -23,6 +23,7 @@
 #include <stdint.h>
 #include <infiniband/verbs.h>
 
+#include "nic/caps.h"
 #include "nic/event.h"
 
 struct nic;
@@ -39,7 +40,8 @@ struct nic_context {
  * anything else is reported once and the default used. */
 const char *nic_device_name(void);
 
-/* 0; -EMFILE, -ENOMEM, -EADDRINUSE (no free slot), ... with the cause logged. */
+/* 0; -EMFILE, -ENOMEM, -EADDRINUSE (no free slot), -EINVAL (a setting that cannot be read), ... with the
+ * cause logged. */
 int nic_context_open(struct nic_context **out);
 /*
  * As ibv_close_device(3): objects still alive are not freed, but their resources are given back, as the
@@ -48,6 +50,8 @@ int nic_context_open(struct nic_context **out);
  * it has gone already. An inherited context in a forked child is only forgotten (false).
  */
 bool nic_context_close(struct nic_context *ctx);
+/* What the device offers, as its settings have it. Valid while the context is, in a forked child too. */
+const struct nic_caps *nic_context_caps(const struct nic_context *ctx);
 /* -EIO when the context is inherited from a parent process, else 0. */
 int nic_context_check(const struct nic_context *ctx);
 

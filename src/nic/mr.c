@@ -7,6 +7,8 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "mm/page.h"
+#include "mm/vma.h"
 #include "nic/nic.h"
 
 #ifndef IBV_ACCESS_OPTIONAL_RANGE
@@ -82,18 +84,28 @@ static void row_give(struct nic_mr *mr)
 /* --- use of a region
  * ----------------------------------------------------------------------------------------------- */
 
-/* The region behind a key, entered, if it allows the access to [va, va + len). NULL otherwise. */
-static struct nic_mr *mr_enter(
-	struct nic *nic, struct nic_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access)
+struct nic_mr *nic_mr_enter(struct nic *nic, uint32_t key)
 {
 	struct nic_mr *mr = atomic_load_explicit(&nic->mr[key >> 8 & (NIC_KEYS - 1)], memory_order_acquire);
 
 	if (!mr || key >> 8 >= NIC_KEYS || !rundown_enter(&mr->users))
 		return NULL;
-	if (atomic_load_explicit(&mr->key, memory_order_relaxed) == key &&
-		atomic_load_explicit(&mr->pd, memory_order_relaxed) == pd &&
-		(mr->access & access) == access && va >= mr->iova && len <= mr->length &&
-		va - mr->iova <= mr->length - len)
+	if (atomic_load_explicit(&mr->key, memory_order_relaxed) == key)
+		return mr;
+	rundown_leave(&mr->users);
+	return NULL;
+}
+
+/* The region behind a key, entered, if it allows the access to [va, va + len). NULL otherwise. */
+static struct nic_mr *mr_enter(
+	struct nic *nic, struct nic_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access)
+{
+	struct nic_mr *mr = nic_mr_enter(nic, key);
+
+	if (!mr)
+		return NULL;
+	if (atomic_load_explicit(&mr->pd, memory_order_relaxed) == pd && (mr->access & access) == access &&
+		va >= mr->iova && len <= mr->length && va - mr->iova <= mr->length - len)
 		return mr;
 	rundown_leave(&mr->users);
 	return NULL;
@@ -197,24 +209,58 @@ int nic_mr_atomic(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint3
 /* --- registration
  * -------------------------------------------------------------------------------------------------- */
 
-static int check_range(uint64_t addr, uint64_t length, int access)
+static bool is_implicit(uint64_t addr, uint64_t length, int access)
 {
-	if (addr == 0 && length == SIZE_MAX && (access & IBV_ACCESS_ON_DEMAND))
-		return -EOPNOTSUPP; /* implicit */
-	if (!length || length > NIC_MAX_MR_SIZE || addr + length < addr || addr + length > NIC_MAX_MR_SIZE)
-		return -EINVAL;
+	return !addr && length == SIZE_MAX && (access & IBV_ACCESS_ON_DEMAND);
+}
+
+/* Whether the region is going to be what the application calls on demand, and not just called so. */
+static bool is_on_demand(const struct nic *nic, int access)
+{
+	return (access & IBV_ACCESS_ON_DEMAND) && !nic->caps.pins;
+}
+
+/* All of [addr, addr + length) is huge pages. */
+static int check_huge(uint64_t addr, uint64_t length)
+{
+	const size_t small = page_size();
+	struct vma vma;
+
+	for (uint64_t at = addr; at < addr + length; at = vma.end)
+		if (vma_find(at, false, &vma) || vma.page_size <= small)
+			return -EINVAL;
 	return 0;
 }
 
-static int check_access(int access)
+static int check_range(const struct nic *nic, uint64_t addr, uint64_t length, int access)
+{
+	bool huge = (access & IBV_ACCESS_HUGETLB) && (access & IBV_ACCESS_ON_DEMAND);
+
+	if (is_implicit(addr, length, access)) {
+		if (nic->caps.no_implicit)
+			return -nic->caps.no_implicit;
+		return huge || (access & IBV_ACCESS_ZERO_BASED) ? -EINVAL : 0;
+	}
+	if (!length || length > NIC_MAX_MR_SIZE || addr + length < addr || addr + length > NIC_MAX_MR_SIZE)
+		return -EINVAL;
+	return huge ? check_huge(addr, length) : 0;
+}
+
+static int check_access(const struct nic *nic, int access)
 {
 	if (access & ~(ACCESS_KNOWN | IBV_ACCESS_OPTIONAL_RANGE))
 		return -EINVAL;
 	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
 		!(access & IBV_ACCESS_LOCAL_WRITE))
 		return -EINVAL;
-	if (access & IBV_ACCESS_HUGETLB)
-		return -EOPNOTSUPP;
+	if (!(access & IBV_ACCESS_ON_DEMAND))
+		return 0;
+	if (nic->caps.no_on_demand)
+		return -nic->caps.no_on_demand;
+	if (access & IBV_ACCESS_HUGETLB && nic->caps.no_huge)
+		return -nic->caps.no_huge;
+	if (access & IBV_ACCESS_ZERO_BASED && nic->caps.no_zero_based)
+		return -nic->caps.no_zero_based;
 	return 0;
 }
 
@@ -235,27 +281,28 @@ static void explain_limit(uint64_t length)
 /* Fills an empty (closed) row's translation; pin is for a pinned region. */
 static void map_in(struct nic_mr *mr, uint64_t addr, uint64_t length, int access, struct pin *pin)
 {
-	mr->on_demand = access & IBV_ACCESS_ON_DEMAND;
+	mr->on_demand = is_on_demand(mr->nic, access);
+	mr->implicit = is_implicit(addr, length, access);
 	mr->addr = addr;
-	mr->length = length;
+	mr->length = mr->implicit ? NIC_MAX_MR_SIZE : length;
 	mr->pin = pin;
 	if (!mr->on_demand)
 		return;
 	mr->region.space = mr->nic->odp;
 	mr->region.addr = addr;
-	mr->region.len = length;
+	mr->region.len = mr->length;
 	mr->region.writable = access & ACCESS_WRITES;
 	mr->region.odp = mr->counters;
 	odp_region_init(&mr->region);
 }
 
 /* The pin that a region with this access needs; none when it is on demand. */
-static int pin_for(uint64_t addr, uint64_t length, int access, struct pin **pin)
+static int pin_for(const struct nic *nic, uint64_t addr, uint64_t length, int access, struct pin **pin)
 {
 	int err;
 
 	*pin = NULL;
-	if (access & IBV_ACCESS_ON_DEMAND)
+	if (is_on_demand(nic, access))
 		return 0;
 	err = pin_create(addr, length, access & ACCESS_WRITES, pin);
 	if (err == -ENOMEM)
@@ -296,19 +343,19 @@ int nic_mr_create(
 	int err = nic_context_check(pd->ctx);
 
 	if (!err)
-		err = check_access(access);
+		err = check_access(nic, access);
 	if (!err)
-		err = check_range(addr, length, access);
+		err = check_range(nic, addr, length, access);
 	if (err)
 		return err;
-	if (iova + length < iova)
+	if (iova + length < iova || (is_implicit(addr, length, access) && iova))
 		return -EINVAL;
 	mr = row_take(nic);
 	if (!mr)
 		return -ENOMEM;
 	mr->counters = &nic->seg->region[mr->row].odp;
 	counters_reset(mr->counters);
-	err = pin_for(addr, length, access, &pin);
+	err = pin_for(mr->nic, addr, length, access, &pin);
 	if (err) {
 		row_give(mr);
 		return err;
@@ -357,10 +404,10 @@ void nic_mr_destroy(struct nic_mr *mr)
 static int rereg_translation(struct nic_mr *mr, uint64_t addr, uint64_t length, int access)
 {
 	struct pin *pin;
-	int err = check_range(addr, length, access);
+	int err = check_range(mr->nic, addr, length, access);
 
 	if (!err)
-		err = pin_for(addr, length, access, &pin);
+		err = pin_for(mr->nic, addr, length, access, &pin);
 	if (err)
 		return err;
 	map_out(mr);
@@ -386,17 +433,17 @@ int nic_mr_rereg(struct nic_mr *mr, int flags, struct nic_pd *pd, uint64_t addr,
 		return -EINVAL;
 	if (!flags || (flags & ~known) || ((flags & IBV_REREG_MR_CHANGE_PD) && !pd))
 		return -EINVAL;
-	err = check_access(new_access);
+	err = check_access(mr->nic, new_access);
 	if (err)
 		return err;
 	/* Rights that the pin or window was not made for, or the other kind of region, need a new translation
 	 * too. */
 	remap = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) ||
-		((new_access ^ mr->access) & IBV_ACCESS_ON_DEMAND) ||
+		((new_access ^ mr->access) & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB)) ||
 		((new_access & ACCESS_WRITES) && !(mr->access & ACCESS_WRITES));
 	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
 		addr = mr->addr;
-		length = mr->length;
+		length = mr->implicit ? SIZE_MAX : mr->length;
 	}
 	if (remap) {
 		err = rereg_translation(mr, addr, length, new_access);
@@ -425,7 +472,7 @@ int nic_mr_rereg(struct nic_mr *mr, int flags, struct nic_pd *pd, uint64_t addr,
 void nic_mr_info(const struct nic_mr *mr, struct nic_mr_info *info)
 {
 	info->addr = mr->addr;
-	info->length = mr->length;
+	info->length = mr->implicit ? SIZE_MAX : mr->length;
 	info->iova = mr->iova;
 	info->key = atomic_load(&mr->key);
 	info->access = mr->access;

@@ -56,6 +56,7 @@ struct nic_mr {
 	uint64_t addr, length, iova; /* stable while a user is inside */
 	int access;
 	bool on_demand;
+	bool implicit;	 /* all of the address space: addr and iova are 0, length is NIC_MAX_MR_SIZE */
 	bool discarded;	 /* its context was closed over it; by whoever closes or destroys, never at once */
 	struct pin *pin; /* when pinned */
 	struct odp_region region;	     /* when on demand */
@@ -83,6 +84,12 @@ int nic_mr_copy_out(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uin
 	void *buf, uint32_t len, int access, struct odp_waiter *w);
 int nic_mr_atomic(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va,
 	struct ib_step *step, struct odp_waiter *w);
+/* The region of a key, entered, whoever's it is and whatever it allows; NULL: there is none. */
+struct nic_mr *nic_mr_enter(struct nic *nic, uint32_t key);
+static inline void nic_mr_leave(struct nic_mr *mr)
+{
+	rundown_leave(&mr->users);
+}
 /* Key, bounds and rights only. 0 or -EACCES. */
 int nic_mr_check(struct nic *nic, struct nic_pd *pd, uint32_t key, uint64_t va, uint64_t len, int access);
 
@@ -244,6 +251,7 @@ struct nic {
 	uint64_t generation;
 	int refs;	     /* contexts; under the registry's lock (device.c) */
 	struct settings set; /* as they were when the device was opened */
+	struct nic_caps caps;
 	struct unpin_segment *seg;
 	int seg_fd;
 	struct wire *wire;

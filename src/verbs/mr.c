@@ -69,7 +69,8 @@ static bool rereg_invalid(
 {
 	if (!flags || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED))
 		return true;
-	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!addr || !length))
+	/* The real library takes no address 0 here; an implicit region has it. */
+	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!length || (!addr && length != SIZE_MAX)))
 		return true;
 	if ((flags & IBV_REREG_MR_CHANGE_PD) && (!pd || pd->context != mr->context))
 		return true;
@@ -115,13 +116,12 @@ UNPIN_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 	return 0;
 }
 
-/* Arguments are checked although advice cannot be taken yet: a program's mistake is told apart from ours. */
 int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sg_list,
-	uint32_t num_sges)
+	uint32_t num_sge)
 {
 	if (advice > IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT || (flags & ~(uint32_t)IBV_ADVISE_MR_FLAG_FLUSH))
 		return EINVAL;
-	if (num_sges == 0 || !sg_list)
+	if (num_sge == 0 || !sg_list)
 		return EINVAL;
 	return EOPNOTSUPP;
 }

@@ -24,11 +24,6 @@ static void give(void *dst, size_t room, const void *src, size_t size)
 
 /* --- device --------------------------------------------------------------------------------------- */
 
-/* What the transport on its own can do on demand: everything this device can do at all. */
-#define RC_ODP_CAPS                                                                                          \
-	(IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |        \
-		IBV_ODP_SUPPORT_ATOMIC)
-
 static void fill_device(struct ibv_device_attr *attr)
 {
 	uint64_t guid = nic_gid_eui64(unpin_device.ibv.name);
@@ -63,6 +58,7 @@ static void fill_device(struct ibv_device_attr *attr)
 int query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
 	struct ibv_device_attr_ex *attr, size_t attr_size)
 {
+	const struct nic_caps *caps = nic_context_caps(to_context(context)->nic);
 	struct ibv_device_attr_ex all = { 0 };
 
 	if (input && input->comp_mask)
@@ -71,8 +67,9 @@ int query_device_ex(struct ibv_context *context, const struct ibv_query_device_e
 		return EINVAL;
 	fill_device(&all.orig_attr);
 	all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
-	all.odp_caps.general_caps = IBV_ODP_SUPPORT;
-	all.odp_caps.per_transport_caps.rc_odp_caps = RC_ODP_CAPS;
+	all.odp_caps.general_caps = caps->general;
+	all.odp_caps.per_transport_caps.rc_odp_caps = caps->rc;
+	all.odp_caps.per_transport_caps.ud_odp_caps = caps->ud;
 	all.phys_port_cnt_ex = 1;
 	give(attr, attr_size, &all, sizeof(all));
 	return 0;

@@ -41,8 +41,13 @@ static void arguments_out_of_range_are_refused(void **state)
 		{ 0x10000, PAGE, IBV_ACCESS_REMOTE_WRITE, -EINVAL },
 		{ 0x10000, PAGE, IBV_ACCESS_REMOTE_ATOMIC, -EINVAL },
 		{ 0x10000, PAGE, 1 << 30, -EINVAL },
-		{ 0x10000, PAGE, IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB, -EOPNOTSUPP },
-		{ 0, SIZE_MAX, IBV_ACCESS_ON_DEMAND, -EOPNOTSUPP },
+		{ 0x10000, 1ull << 47, IBV_ACCESS_ON_DEMAND, -EINVAL },
+		{ 0x10000, PAGE, IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB, -EINVAL },
+		{ 0, SIZE_MAX, 0, -EINVAL },
+		{ 0, SIZE_MAX - 1, IBV_ACCESS_ON_DEMAND, -EINVAL },
+		{ 1, SIZE_MAX, IBV_ACCESS_ON_DEMAND, -EINVAL },
+		{ 0, SIZE_MAX, IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED, -EINVAL },
+		{ 0, SIZE_MAX, IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB, -EINVAL },
 	};
 	struct nic_mr *mr;
 	struct pair p;
@@ -256,6 +261,165 @@ static void terabytes_register_on_demand_without_touching_anything(void **state)
 	pair_close(&p);
 }
 
+static struct nic_mr *reg_implicit(struct pair *p, int access)
+{
+	struct nic_mr *mr;
+
+	assert_int_equal(0, nic_mr_create(p->pd, 0, SIZE_MAX, 0, access | IBV_ACCESS_ON_DEMAND, &mr));
+	return mr;
+}
+
+static void an_implicit_region_is_all_of_the_address_space_as_it_is_at_any_time(void **state)
+{
+	struct nic_burst burst = { .asked = true, .path = SAFECOPY_FIXUP };
+	uint8_t *m, byte = 7, *hole = map(PAGE, PROT_NONE);
+	struct nic_mr_info info;
+	struct nic_mr *mr;
+	struct pair p;
+	struct nic *nic;
+	uint32_t key;
+
+	(void)state;
+	pair_open(&p, NULL);
+	nic = p.ctx->nic;
+	assert_int_equal(-EINVAL, nic_mr_create(p.pd, 0, SIZE_MAX, PAGE, IBV_ACCESS_ON_DEMAND, &mr));
+	mr = reg_implicit(&p, PAIR_ACCESS_ALL);
+	nic_mr_info(mr, &info);
+	assert_int_equal(0, info.addr);
+	assert_true(info.length == SIZE_MAX);
+	key = info.key;
+	assert_int_equal(UNPIN_REGION_IMPLICIT, nic->seg->region[mr->row].kind);
+	assert_true(nic->seg->region[mr->row].length == SIZE_MAX);
+	assert_int_equal(0, atomic_load(&nic->seg->odp_leaves));
+	/* Mapped later, and private memory of this very function. */
+	m = map(PAGE, PROT_READ | PROT_WRITE);
+	assert_int_equal(0, nic_mr_copy_in(nic, &burst, p.pd, key, (uintptr_t)m + 9, &byte, 1, 0,
+				    &p.qp[0]->lane[0].waiter));
+	assert_int_equal(7, m[9]);
+	byte = 0;
+	assert_int_equal(0, nic_mr_copy_out(nic, &burst, p.pd, key, (uintptr_t)m + 9, &byte, 1, 0,
+				    &p.qp[0]->lane[0].waiter));
+	assert_int_equal(7, byte);
+	/* What is not mapped, or not for this, or no application's. */
+	assert_true(nic_mr_copy_out(nic, &burst, p.pd, key, (uintptr_t)hole, &byte, 1, 0,
+			    &p.qp[0]->lane[0].waiter) < 0);
+	assert_int_equal(-EACCES, nic_mr_check(nic, p.pd, key, NIC_MAX_MR_SIZE - 1, 2, 0));
+	assert_int_equal(-EACCES, nic_mr_check(nic, p.pd, key, UINT64_MAX - 1, 1, 0));
+	assert_int_equal(-EACCES, nic_mr_check(nic, p.pd, key, UINT64_MAX, UINT64_MAX, 0));
+	assert_int_equal(0, nic_mr_check(nic, p.pd, key, 0, 1, 0));
+	nic_mr_destroy(mr);
+	munmap(m, PAGE);
+	munmap(hole, PAGE);
+	pair_close(&p);
+}
+
+static void a_region_becomes_implicit_and_explicit_again(void **state)
+{
+	uint8_t *a = map(PAGE, PROT_READ | PROT_WRITE), *b = map(PAGE, PROT_READ | PROT_WRITE);
+	const int move = IBV_REREG_MR_CHANGE_TRANSLATION, access = IBV_REREG_MR_CHANGE_ACCESS;
+	struct nic_mr_info info;
+	struct nic_mr *mr;
+	struct pair p;
+	int still;
+
+	(void)state;
+	pair_open(&p, NULL);
+	mr = pair_reg(&p, a, PAGE, IBV_ACCESS_ON_DEMAND);
+	assert_int_equal(-EACCES, nic_mr_check(p.ctx->nic, p.pd, pair_key(mr), (uintptr_t)b, 8, 0));
+	assert_int_equal(0, nic_mr_rereg(mr, move, NULL, 0, SIZE_MAX, 0, &still));
+	assert_int_equal(0, nic_mr_check(p.ctx->nic, p.pd, pair_key(mr), (uintptr_t)b, 8, 0));
+	nic_mr_info(mr, &info);
+	assert_true(info.length == SIZE_MAX);
+	assert_int_equal(UNPIN_REGION_IMPLICIT, p.ctx->nic->seg->region[mr->row].kind);
+	/* It cannot be pinned. */
+	assert_int_equal(-EINVAL, nic_mr_rereg(mr, access, NULL, 0, 0, PAIR_ACCESS_ALL, &still));
+	assert_int_equal(1, still);
+	assert_int_equal(0, nic_mr_rereg(mr, access, NULL, 0, 0, IBV_ACCESS_ON_DEMAND, &still));
+	assert_int_equal(0, nic_mr_check(p.ctx->nic, p.pd, pair_key(mr), (uintptr_t)b, 8, 0));
+	assert_int_equal(-EACCES,
+		nic_mr_check(p.ctx->nic, p.pd, pair_key(mr), (uintptr_t)b, 8, IBV_ACCESS_REMOTE_READ));
+	assert_int_equal(
+		0, nic_mr_rereg(mr, move | access, NULL, (uintptr_t)b, PAGE, PAIR_ACCESS_ALL, &still));
+	assert_int_equal(UNPIN_REGION_PINNED, p.ctx->nic->seg->region[mr->row].kind);
+	assert_int_equal(-EACCES, nic_mr_check(p.ctx->nic, p.pd, pair_key(mr), (uintptr_t)a, 8, 0));
+	nic_mr_destroy(mr);
+	munmap(a, PAGE);
+	munmap(b, PAGE);
+	pair_close(&p);
+}
+
+static void an_implicit_region_serves_both_ends_of_a_request(void **state)
+{
+	uint8_t *from = map(4 * PAGE, PROT_READ | PROT_WRITE), *to = map(4 * PAGE, PROT_READ | PROT_WRITE);
+	struct nic_mr *mr;
+	uint32_t key;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, NULL);
+	mr = reg_implicit(&p, PAIR_ACCESS_ALL);
+	key = pair_key(mr);
+	memset(from, 0x5a, 4 * PAGE);
+	assert_int_equal(
+		0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, from + 1, 3 * PAGE, key, (uintptr_t)to + 3, key));
+	pair_expect(&p, 0, IBV_WC_SUCCESS);
+	assert_memory_equal(from + 1, to + 3, 3 * PAGE);
+	assert_int_equal(0, to[2]);
+	assert_int_equal(0, to[3 + 3 * PAGE]);
+	assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_READ, from, 8, key, (uintptr_t)to + PAGE, key));
+	pair_expect(&p, 0, IBV_WC_SUCCESS);
+	assert_int_equal(0,
+		pair_send(&p, 0, IBV_WR_ATOMIC_FETCH_AND_ADD, from, 8, key, (uintptr_t)to + 2 * PAGE, key));
+	pair_expect(&p, 0, IBV_WC_SUCCESS);
+	/* The vsyscall page is mapped, but no user's. */
+	assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_READ, from, 8, key, 0xffffffffff600000ull, key));
+	pair_expect(&p, 0, IBV_WC_REM_ACCESS_ERR);
+	nic_mr_destroy(mr);
+	munmap(from, 4 * PAGE);
+	munmap(to, 4 * PAGE);
+	pair_close(&p);
+}
+
+static void huge_pages_are_asked_for_and_must_be_there(void **state)
+{
+	const int access = PAIR_ACCESS_ALL | IBV_ACCESS_HUGETLB, odp = IBV_ACCESS_ON_DEMAND;
+	const size_t huge = 2ul << 20;
+	uint8_t *m, *room, *small = map(PAGE, PROT_READ | PROT_WRITE);
+	struct nic_mr *mr;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, NULL);
+	/* To a pinned region the flag says nothing. */
+	assert_int_equal(0, reg(&p, small, PAGE, access, &mr));
+	/* ...until it becomes one on demand. */
+	assert_int_equal(
+		-EINVAL, nic_mr_rereg(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, 0, 0, access | odp, &(int){ 0 }));
+	nic_mr_destroy(mr);
+	assert_int_equal(-EINVAL, reg(&p, small, PAGE, access | odp, &mr));
+	munmap(small, PAGE);
+	/* Two huge pages and a small one behind them. */
+	room = map(4 * huge, PROT_NONE);
+	m = (uint8_t *)(((uintptr_t)room + huge - 1) & ~(huge - 1));
+	if (mmap(m, 2 * huge, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_NORESERVE | MAP_FIXED |
+			    21 << MAP_HUGE_SHIFT,
+		    -1, 0) == MAP_FAILED) {
+		munmap(room, 4 * huge);
+		pair_close(&p);
+		print_message("no huge pages of 2 MiB\n");
+		skip();
+	}
+	assert_int_equal(0, reg(&p, m, 2 * huge, access | odp, &mr));
+	nic_mr_destroy(mr);
+	assert_int_equal(0, reg(&p, m + 5, 2 * huge - 77, access | odp, &mr));
+	nic_mr_destroy(mr);
+	assert_int_equal(-EINVAL, reg(&p, m, 2 * huge + 1, access | odp, &mr));
+	assert_int_equal(-EINVAL, reg(&p, m - 1, 100, access | odp, &mr));
+	munmap(room, 4 * huge);
+	pair_close(&p);
+}
+
 static void closing_a_context_gives_back_what_was_left(void **state)
 {
 	uint8_t *m = map(16 * PAGE, PROT_READ | PROT_WRITE);
@@ -291,6 +455,10 @@ int main(void)
 		cmocka_unit_test(reregistration_moves_rights_domain_and_range),
 		cmocka_unit_test(a_failed_reregistration_leaves_the_region_standing),
 		cmocka_unit_test(terabytes_register_on_demand_without_touching_anything),
+		cmocka_unit_test(an_implicit_region_is_all_of_the_address_space_as_it_is_at_any_time),
+		cmocka_unit_test(a_region_becomes_implicit_and_explicit_again),
+		cmocka_unit_test(an_implicit_region_serves_both_ends_of_a_request),
+		cmocka_unit_test(huge_pages_are_asked_for_and_must_be_there),
 		cmocka_unit_test(closing_a_context_gives_back_what_was_left),
 	};
 

@@ -109,7 +109,30 @@ static void access_is_checked(void **state)
 		refused(mem, len, IBV_ACCESS_REMOTE_ATOMIC | odp[i], EINVAL);
 		refused(mem, len, IBV_ACCESS_LOCAL_WRITE | (1u << 15) | odp[i], EINVAL);
 	}
-	refused(NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND, EOPNOTSUPP);
+	refused(NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE, EINVAL);
+	refused(NULL, SIZE_MAX - 1, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND, EINVAL);
+	refused(NULL, SIZE_MAX,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND | (unsigned)IBV_ACCESS_ZERO_BASED, EINVAL);
+}
+
+static void an_implicit_region_shows_what_was_registered(void **state)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+
+	assert_non_null(mr);
+	assert_null(mr->addr);
+	assert_true(mr->length == SIZE_MAX);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, mem, len, 0), 0);
+	assert_ptr_equal(mr->addr, mem);
+	assert_int_equal(mr->length, len);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, NULL, SIZE_MAX, 0), 0);
+	assert_null(mr->addr);
+	assert_true(mr->length == SIZE_MAX);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	errno = 0;
+	assert_null(
+		ibv_reg_mr_iova(pd, NULL, SIZE_MAX, 0x1000, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND));
+	assert_int_equal(errno, EINVAL);
 }
 
 static void ranges_are_checked(void **state)
@@ -232,6 +255,7 @@ int main(void)
 		cmocka_unit_test(optional_access_is_dropped),
 		cmocka_unit_test(keys_differ_and_are_not_reused_at_once),
 		cmocka_unit_test(access_is_checked),
+		cmocka_unit_test(an_implicit_region_shows_what_was_registered),
 		cmocka_unit_test(ranges_are_checked),
 		cmocka_unit_test(read_only_memory_is_for_reading),
 		cmocka_unit_test(a_domain_in_use_stays),
