@@ -7,14 +7,13 @@
 
 #include "mm/interpose.h"
 
-#define relaxed	     memory_order_relaxed
-#define ROOT_ENTRIES (1ul << (TABLE_BITS - NODE_SHIFT))
+#define relaxed memory_order_relaxed
 
 _Static_assert(sizeof(struct leaf) == 832, "at most two bytes per page, a multiple of a cache line");
 
 int pagetable_init(struct pagetable *pt, _Atomic uint64_t *bytes, _Atomic uint64_t *leaves)
 {
-	void *root = raw_mmap(NULL, ROOT_ENTRIES * sizeof(*pt->root), PROT_READ | PROT_WRITE,
+	void *root = raw_mmap(NULL, TABLE_NODES * sizeof(*pt->root), PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (root == MAP_FAILED)
@@ -34,7 +33,7 @@ void pagetable_destroy(struct pagetable *pt)
 {
 	slab_destroy(&pt->leaf_pool);
 	slab_destroy(&pt->node_pool);
-	raw_munmap(pt->root, ROOT_ENTRIES * sizeof(*pt->root));
+	raw_munmap(pt->root, TABLE_NODES * sizeof(*pt->root));
 	atomic_store_explicit(pt->bytes, 0, relaxed);
 	atomic_store_explicit(pt->leaves, 0, relaxed);
 }
@@ -60,8 +59,9 @@ static struct node *make_node(struct pagetable *pt, uintptr_t va)
 	node = slab_take(&pt->node_pool); /* empty: new, or freed when it was */
 	if (!node)
 		return NULL;
-	/* The count before the pointer: who skips a span must not skip a node in it. */
+	/* Count and bit before the pointer: who skips a stretch must not skip a node in it. */
 	atomic_fetch_add(&pt->span_nodes[va >> SPAN_SHIFT], 1);
+	atomic_fetch_or(&pt->used[va >> NODE_SHIFT >> 6], 1ull << (va >> NODE_SHIFT & 63));
 	atomic_store(&pt->root[va >> NODE_SHIFT], node);
 	return node;
 }
@@ -81,6 +81,7 @@ static void free_node_if_empty(struct pagetable *pt, uintptr_t va)
 	if (!node || !node_empty(node))
 		return;
 	atomic_store(&pt->root[va >> NODE_SHIFT], NULL);
+	atomic_fetch_and(&pt->used[va >> NODE_SHIFT >> 6], ~(1ull << (va >> NODE_SHIFT & 63)));
 	atomic_fetch_sub(&pt->span_nodes[va >> SPAN_SHIFT], 1);
 	slab_give(&pt->node_pool, node);
 }
@@ -146,22 +147,49 @@ bool pagetable_free_if_empty(struct pagetable *pt, uintptr_t va)
 	return true;
 }
 
-/* The first leaf of the node at index i or above; the index, or NODE_LEAVES. */
-static unsigned next_used(struct node *node, unsigned i)
-{
-	while (i < NODE_LEAVES) {
-		uint64_t bits = atomic_load(&node->used[i / 64]) >> (i % 64);
+#ifdef UNPIN_DEBUG_CHECKS
+_Atomic uint64_t pagetable_looks;
+#define count_look() atomic_fetch_add_explicit(&pagetable_looks, 1, relaxed)
+#else
+#define count_look() ((void)0)
+#endif
 
+/* The first bit from i on that is set, in the words below bit end; or some number that is not below end. */
+static uintptr_t next_used(const _Atomic uint64_t *used, uintptr_t i, uintptr_t end)
+{
+	while (i < end) {
+		uint64_t bits = atomic_load(&used[i / 64]) >> (i % 64);
+
+		count_look();
 		if (bits)
 			return i + (unsigned)__builtin_ctzll(bits);
 		i = (i | 63) + 1;
 	}
-	return NODE_LEAVES;
+	return end;
 }
 
 static uintptr_t next_multiple(uintptr_t va, unsigned shift)
 {
 	return ((va >> shift) + 1) << shift;
+}
+
+/* The first address from at on, below end, in a GiB that has a node; end: there is none. */
+static uintptr_t next_with_node(const struct pagetable *pt, uintptr_t at, uintptr_t end)
+{
+	while (at < end) {
+		uintptr_t span_end = next_multiple(at, SPAN_SHIFT), i;
+
+		count_look();
+		if (atomic_load(&pt->span_nodes[at >> SPAN_SHIFT])) {
+			i = next_used(pt->used, at >> NODE_SHIFT, span_end >> NODE_SHIFT);
+			if (i == at >> NODE_SHIFT)
+				return at;
+			if (i < span_end >> NODE_SHIFT)
+				return i << NODE_SHIFT < end ? i << NODE_SHIFT : end;
+		}
+		at = span_end;
+	}
+	return end;
 }
 
 struct leaf *pagetable_next(const struct pagetable *pt, uintptr_t *va, uintptr_t end)
@@ -170,23 +198,17 @@ struct leaf *pagetable_next(const struct pagetable *pt, uintptr_t *va, uintptr_t
 
 	if (end > TABLE_LIMIT)
 		end = TABLE_LIMIT;
-	while (at < end) {
-		struct node *node;
+	while ((at = next_with_node(pt, at, end)) < end) {
+		struct node *node = atomic_load(&pt->root[at >> NODE_SHIFT]);
+		uintptr_t i = node ? next_used(node->used, index_in_node(at), NODE_LEAVES) : NODE_LEAVES;
 		struct leaf *leaf;
-		unsigned i;
 
-		if (!atomic_load(&pt->span_nodes[at >> SPAN_SHIFT])) {
-			at = next_multiple(at, SPAN_SHIFT);
-			continue;
-		}
-		node = atomic_load(&pt->root[at >> NODE_SHIFT]);
-		i = node ? next_used(node, index_in_node(at)) : NODE_LEAVES;
-		if (i == NODE_LEAVES) {
+		if (i >= NODE_LEAVES) {
 			at = next_multiple(at, NODE_SHIFT);
 			continue;
 		}
 		if (i != index_in_node(at))
-			at = (at >> NODE_SHIFT << NODE_SHIFT) + ((uintptr_t)i << LEAF_SHIFT);
+			at = (at >> NODE_SHIFT << NODE_SHIFT) + (i << LEAF_SHIFT);
 		leaf = atomic_load(&node->leaf[i]);
 		if (leaf && at < end) {
 			*va = at;
