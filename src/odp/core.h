@@ -96,6 +96,12 @@ void odp_drivers_stop(struct odp_space *s);
 
 /* ---- region.c ---- */
 
+/*
+ * Gives groups of the leaf over base that hold valid pages and have no owner (any more) to an open region
+ * over the leaf, or drops their entries when there is none. Without locks.
+ */
+void odp_adopt(struct odp_space *s, struct leaf *leaf, uintptr_t base);
+
 /* Brings the totals' byte counters up to date with the region's. Under the fault queue's lock. */
 void odp_region_fold(struct odp_region *r);
 

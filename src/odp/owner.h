@@ -12,6 +12,7 @@
 #define UNPIN_ODP_OWNER_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/segment.h"
@@ -36,6 +37,12 @@ void owners_destroy(struct owners *o);
 /* A number for a region over [first, end); 0 when all are taken: it is then counted in the totals only. */
 uint16_t owner_take(struct owners *o, uintptr_t first, uintptr_t end, struct unpin_odp_counters *counters);
 void owner_give(struct owners *o, uint16_t number);
+
+/* Whether the number is a region's: 0 is not. */
+static inline bool owner_alive(const struct owners *o, uint16_t number)
+{
+	return atomic_load_explicit(&o->row[number].counters, memory_order_relaxed);
+}
 
 static inline const struct owner *owner_of(const struct owners *o, uint16_t number)
 {

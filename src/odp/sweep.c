@@ -27,6 +27,7 @@ static unsigned sweep_leaf(struct odp_space *s, struct leaf *leaf, uintptr_t bas
 	unsigned cost = COST_LOOK;
 
 	if (has_valid(leaf)) {
+		odp_adopt(s, leaf, base);
 		odp_verify(s, leaf, base, 0, LEAF_GROUPS - 1);
 		cost = COST_QUERY;
 	}
