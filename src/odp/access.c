@@ -179,23 +179,33 @@ static int told_result(struct odp_waiter *w)
 	return result;
 }
 
+/* Goes on where the waiter's last access stopped. */
+static void take_up(struct access *a)
+{
+	struct odp_waiter *w = a->w;
+
+	a->lost = w->forced;
+	a->high = w->high;
+	a->imprecise = w->imprecise;
+	record_retry(a);
+	w->raised_ns = w->resolved_ns = 0;
+}
+
 static int access_slow(struct access *a)
 {
 	struct odp_waiter *w = a->w;
-	int err = told_result(w);
+	int err = w ? told_result(w) : 0;
 
 	if (err)
 		return err;
 	a->s = a->r->space;
 	a->budget = ODP_SPOT_BUDGET;
-	a->lost = w->forced;
-	a->high = w->high;
-	record_retry(a);
-	w->raised_ns = w->resolved_ns = 0;
+	if (w)
+		take_up(a);
 	do
 		err = go_round(a);
 	while (err == ODP_AGAIN);
-	if (err != -EINPROGRESS) {
+	if (w && err != -EINPROGRESS) {
 		/*
 		 * It does not wait (otherwise it could be told, and used again, by now): the next access
 		 * begins anew.
@@ -248,7 +258,7 @@ static inline bool warm(
 {
 	uintptr_t page;
 
-	if (unlikely(w->raised_ns || (write && !r->writable) ||
+	if (unlikely((w && w->raised_ns) || (write && !r->writable) ||
 		     atomic_load_explicit(&r->closing, memory_order_acquire)))
 		return false;
 	return likely(plainly_valid(r->space, va, n, write)) ||

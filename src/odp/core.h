@@ -14,6 +14,7 @@
 #include "odp/owner.h"
 #include "odp/pagetable.h"
 #include "odp/space.h"
+#include "odp/stream.h"
 #include "odp/vmacache.h"
 
 #define ODP_DRIVERS_MAX 64u
@@ -29,6 +30,7 @@ struct odp_space {
 	struct list regions;
 	struct owners owners;
 	struct vmacache vmas;
+	struct streams streams;
 	bool stopping;
 	uint64_t drivers; /* bit per driver[] that is running or being made */
 	unsigned drivers_idle;
@@ -75,6 +77,24 @@ struct odp_outcome {
  * calling thread is an access and must not dawdle. Without locks.
  */
 struct odp_outcome odp_resolve(struct odp_space *s, struct fault *f, unsigned limit, bool spot);
+
+/* ---- huge.c ---- */
+
+/*
+ * The page of the event has been populated: when it is a huge one, all of its leaf's pages that nobody else
+ * has become the event's too, and settle with it. Without locks.
+ */
+void odp_huge_take(struct odp_space *s, struct fault *f);
+
+/* ---- imprecise.c ---- */
+
+/* Carries out an imprecise event and tells its waiter. The calling thread may sleep. Without locks. */
+void odp_imprecise(struct odp_space *s, struct fault *f);
+
+/* ---- raise.c ---- */
+
+/* What became of an event that nobody waited for. Under the fault queue's lock. */
+void odp_remember(struct odp_region *r, uintptr_t page, int err, bool forced);
 
 /* ---- verify.c ---- */
 

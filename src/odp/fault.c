@@ -173,6 +173,20 @@ void fault_tell(struct list *told)
 	}
 }
 
+static bool scanned(const struct odp_region *r)
+{
+	list_for_each (pos, &r->waiters)
+		if (container_of(pos, struct odp_waiter, of_region)->scanning)
+			return true;
+	return false;
+}
+
+void fault_region_scanned(struct fault_queue *q, struct odp_region *r)
+{
+	while (scanned(r))
+		lock_wait(&q->scanned, &q->lock);
+}
+
 void fault_region_end(struct odp_region *r, struct list *told)
 {
 	struct list *node;

@@ -106,6 +106,9 @@ void fault_finish(
 /* Calls ready() of each on the list, in order. Without the lock. */
 void fault_tell(struct list *told);
 
+/* Returns when no waiter of the region is being scanned; nobody may join meanwhile. */
+void fault_region_scanned(struct fault_queue *q, struct odp_region *r);
+
 /* The region ends: its waiters move to *told with -ECANCELED, its events go on without it. */
 void fault_region_end(struct odp_region *r, struct list *told);
 

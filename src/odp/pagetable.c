@@ -110,6 +110,7 @@ struct leaf *pagetable_make(struct pagetable *pt, uintptr_t va)
 		atomic_store_explicit(&leaf->tick[g], 0, relaxed);
 		atomic_store_explicit(&leaf->owner[g], 0, relaxed);
 	}
+	atomic_store_explicit(&leaf->small, 0, relaxed);
 	atomic_store_explicit(&leaf->number, (va >> LEAF_SHIFT) + 1, relaxed);
 	atomic_fetch_or(&node->used[i / 64], 1ull << (i % 64));
 	atomic_store(&node->leaf[i], leaf);
@@ -259,6 +260,37 @@ unsigned leaf_raise(struct leaf *leaf, unsigned first, unsigned last, bool write
 	return raised;
 }
 
+unsigned leaf_raise_below(struct leaf *leaf, unsigned first, bool write)
+{
+	unsigned raised = 0;
+
+	for (unsigned g = (first - 1) / GROUP_PAGES; first && g < LEAF_GROUPS; g--) {
+		uint64_t mask = leaf_mask(g, 0, first - 1), old = atomic_load(&leaf->word[g]), run;
+
+		do {
+			/* Keeps the masked pages above the last that is not raisable. */
+			uint64_t other = (mask & PAGE_EACH(1)) & ~page_raisable(old, mask, write);
+
+			run = other ? mask & ~(~0ull >> (56 - (63 - __builtin_clzll(other)))) : mask;
+		} while (!change(leaf, g, &old, page_word_raise(old, run, write), PAGE_RAISE));
+		raised += count(run & PAGE_EACH(1));
+		if (run != mask)
+			break;
+	}
+	return raised;
+}
+
+bool leaf_raisable(const struct leaf *leaf, bool write)
+{
+	for (unsigned g = 0; g < LEAF_GROUPS; g++) {
+		uint64_t word = atomic_load_explicit(&leaf->word[g], relaxed);
+
+		if (word && (page_raisable(word, ~0ull, write) != PAGE_EACH(1)))
+			return false;
+	}
+	return true;
+}
+
 /*
  * The tick says that all valid pages of the group were in memory then. It may move when this map made all of
  * them valid.
@@ -310,6 +342,18 @@ bool leaf_settle(struct leaf *leaf, unsigned first, unsigned last, unsigned popu
 		*leading += count(pages & mask_of_first(g, first, lead));
 	}
 	return mapped;
+}
+
+void leaf_settle_rest(struct leaf *leaf, unsigned first, unsigned last, bool write, bool file, uint16_t tick,
+	uint16_t owner)
+{
+	for (unsigned g = first / GROUP_PAGES; g <= last / GROUP_PAGES; g++) {
+		uint64_t mask = leaf_mask(g, first, last);
+
+		atomic_store_explicit(&leaf->owner[g], owner, relaxed);
+		freshen(leaf, g, atomic_load_explicit(&leaf->word[g], relaxed), mask, tick);
+		settle_group(leaf, g, mask, mask, write, file);
+	}
 }
 
 unsigned leaf_again(struct leaf *leaf, unsigned first, unsigned last)

@@ -54,7 +54,8 @@ struct leaf {
 	_Atomic uint16_t tick[LEAF_GROUPS];  /* see PAGETABLE_TICK_NS */
 	_Atomic uint16_t owner[LEAF_GROUPS]; /* 0: nobody */
 	_Atomic uint64_t number;	     /* address >> LEAF_SHIFT, plus one; 0: free */
-	uint8_t pad[56];
+	_Atomic uint32_t small;		     /* tick, plus one, when it was not one huge page; 0: not known */
+	uint8_t pad[52];
 };
 
 struct node {
@@ -137,6 +138,10 @@ static inline enum page_state leaf_state(const struct leaf *leaf, unsigned page)
 
 /* Makes pages faulting from first on, up to last, and stops at the first that is not raisable. Serialised. */
 unsigned leaf_raise(struct leaf *leaf, unsigned first, unsigned last, bool write);
+/* The same from the page below first downwards. Serialised. */
+unsigned leaf_raise_below(struct leaf *leaf, unsigned first, bool write);
+/* Whether every page would have to be raised: none is valid for it or faulting. */
+bool leaf_raisable(const struct leaf *leaf, bool write);
 /*
  * The owner of first..last, all of them faulting, settles them in one step per group: of the first
  * `populated` pages the clean ones become valid (their groups fresh as of tick where that can be said, and
@@ -145,11 +150,29 @@ unsigned leaf_raise(struct leaf *leaf, unsigned first, unsigned last, bool write
  */
 bool leaf_settle(struct leaf *leaf, unsigned first, unsigned last, unsigned populated, bool write, bool file,
 	uint16_t tick, uint16_t owner, unsigned lead, unsigned *leading);
+/* The same without a first page that matters: what is clean becomes valid, the rest invalid. */
+void leaf_settle_rest(struct leaf *leaf, unsigned first, unsigned last, bool write, bool file, uint16_t tick,
+	uint16_t owner);
 unsigned leaf_again(struct leaf *leaf, unsigned first, unsigned last);
 unsigned leaf_give_up(struct leaf *leaf, unsigned first, unsigned last);
 unsigned leaf_fork(struct leaf *leaf, unsigned first, unsigned last);
 /* Drops the masked pages of one group; returns those that were valid, 0x01 each. */
 uint64_t leaf_drop(struct leaf *leaf, unsigned group, uint64_t mask);
+
+/* Not one huge page, as of this tick, and for the second after it. */
+#define LEAF_SMALL_TICKS 20u
+
+static inline void leaf_note_small(struct leaf *leaf, uint16_t now)
+{
+	atomic_store_explicit(&leaf->small, now + 1u, memory_order_relaxed);
+}
+
+static inline bool leaf_small(const struct leaf *leaf, uint16_t now)
+{
+	uint32_t noted = atomic_load_explicit(&leaf->small, memory_order_relaxed);
+
+	return noted && (uint16_t)(now + 1u - noted) < LEAF_SMALL_TICKS;
+}
 
 /* Whether a group's verification is too old. */
 static inline bool leaf_aged(const struct leaf *leaf, unsigned group, uint16_t now)

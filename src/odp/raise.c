@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The step raise: a page that is not valid becomes a fault event, or its access joins one under way. Cheap
- * events are resolved on the spot; the others are queued for the driver threads.
+ * Cheap events are resolved on the spot; the others are queued for the driver threads.
  */
 #include "odp/raise.h"
 
@@ -20,91 +19,83 @@ static bool page_missing(const struct leaf *leaf, uintptr_t page, bool write)
 	return ~word & page_wanted(write) & page_mask(i % GROUP_PAGES, i % GROUP_PAGES);
 }
 
-static bool allowed(const struct access *a, const struct vma *vma)
+static bool huge_pages(const struct vma *vma)
 {
-	return a->write ? vma->write : vma->read;
+	return vma->page_size > page_size();
 }
 
-static int ask_mapping(struct access *a, uintptr_t page, struct vma *vma)
+static int ask_mapping(struct odp_space *s, uintptr_t page, struct vma *vma)
 {
-	struct odp_space *s = a->s;
 	uint32_t changes = atomic_load_explicit(&s->changes, memory_order_relaxed);
 	int err = vma_find(page, false, vma);
 
-	if (err == -ENOENT)
+	if (err == -ENOENT || (err && page >= TABLE_LIMIT))
 		return -EFAULT;
 	if (err) {
 		/*
 		 * The kernel does not tell: a page that may do anything and may sleep. Populate will find
 		 * out.
 		 */
-		*vma = (struct vma){
-			.start = page, .end = page + page_size(), .read = true, .write = true, .file = true,
-			.page_size = page_size()
-		};
+		*vma = (struct vma){ .start = page,
+			.end = page + page_size(),
+			.read = true,
+			.write = true,
+			.file = true,
+			.page_size = page_size() };
 		return 0;
 	}
 	fault_lock(&s->faults);
 	vmacache_put(&s->vmas, vma, changes);
 	fault_unlock(&s->faults);
-	return allowed(a, vma) ? 0 : -EACCES;
+	return 0;
 }
 
-/* What the page belongs to, and whether it may be accessed. */
-static int mapping_of(struct access *a, uintptr_t page, struct vma *vma)
+/* What the mapping has to say to an access. */
+static int verdict_of(const struct vma *vma, bool write)
 {
-	struct odp_space *s = a->s;
+	if (vma->special)
+		return -EFAULT;
+	return (write ? vma->write : vma->read) ? 0 : -EACCES;
+}
+
+int odp_mapping(struct odp_space *s, uintptr_t page, bool write, struct vma *vma)
+{
 	bool known;
+	int err;
 
 	fault_lock(&s->faults);
 	known = vmacache_get(&s->vmas, page, atomic_load_explicit(&s->changes, memory_order_relaxed), vma);
 	fault_unlock(&s->faults);
 	/* What would refuse the access is asked again: the notifier may have missed that it changed. */
-	return known && allowed(a, vma) ? 0 : ask_mapping(a, page, vma);
-}
-
-/* Another round for the same stretch is a lost one; one further on is progress. */
-static void count_round(struct access *a, uintptr_t page)
-{
-	if (page < a->high)
-		a->lost++;
-	else
-		a->high = page + 1;
-}
-
-/* The sequential access that goes on with this page, or a new one in place of the oldest. Under the lock. */
-static struct odp_stream *stream_of(struct odp_region *r, uintptr_t page)
-{
-	struct odp_stream *st;
-
-	for (unsigned i = 0; i < ODP_STREAMS; i++)
-		if (r->stream[i].window && r->stream[i].next == page)
-			return &r->stream[i];
-	st = &r->stream[r->stream_hand++ % ODP_STREAMS];
-	st->window = 0;
-	return st;
+	if (known && !verdict_of(vma, write))
+		return 0;
+	err = ask_mapping(s, page, vma);
+	return err ? err : verdict_of(vma, write);
 }
 
 /*
- * How many pages a fault brings in: what the access needs, and four times as many each time that it goes on
- * where it stopped.
+ * Another round for the same stretch is a lost one, unless it was an imprecise event that did not help; one
+ * further on is progress.
  */
-static unsigned widen(struct odp_stream *st, unsigned needed, unsigned most)
+static void count_round(struct access *a, uintptr_t page)
 {
-	st->window = st->window ? st->window * 4 : 1;
-	if (st->window < needed)
-		st->window = needed;
-	if (st->window > most)
-		st->window = most;
-	return st->window;
+	if (page >= a->high)
+		a->high = page + 1;
+	else if (!a->imprecise)
+		a->lost++;
+	a->imprecise = false;
 }
 
-static uintptr_t region_end(const struct odp_region *r)
+/*
+ * How many pages a fault brings in: what it needs, and four times as many as the last time when it goes on
+ * where that stopped.
+ */
+static unsigned widen(unsigned window, unsigned needed, unsigned most)
 {
-	uintptr_t end = r->addr + r->len;
-
-	return end < r->addr || end > TABLE_LIMIT ? TABLE_LIMIT
-						  : (end + ODP_PAGE - 1) & ~(uintptr_t)(ODP_PAGE - 1);
+	window *= 4;
+	if (window < needed)
+		window = needed;
+	return window < most ? window : most;
 }
 
 static unsigned pages_to(uintptr_t page, uintptr_t end)
@@ -119,44 +110,56 @@ static uintptr_t least(uintptr_t a, uintptr_t b)
 	return a < b ? a : b;
 }
 
-/*
- * A new event for the page and what goes with it, its pages made faulting. Under the lock. NULL: no memory
- * for it.
- */
-static struct fault *make_event(
-	struct access *a, struct leaf *leaf, uintptr_t page, const struct vma *vma, unsigned most)
+struct fault *odp_event(struct odp_region *r, struct leaf *leaf, uintptr_t page, const struct vma *vma,
+	unsigned needed, unsigned most, bool write)
 {
-	uintptr_t stop = least(least(region_end(a->r), vma->end), (page | (LEAF_BYTES - 1)) + 1);
-	unsigned needed = pages_to(page, least(a->va + a->n, stop)), first = leaf_page(page), pages;
-	struct fault *f = fault_new(&a->s->faults, a->r, page, 1);
-	struct odp_stream *st;
+	struct odp_space *s = r->space;
+	uintptr_t leaf_end = (page | (LEAF_BYTES - 1)) + 1;
+	uintptr_t stop = least(least(odp_region_end(r), vma->end), leaf_end);
+	unsigned first = leaf_page(page), pages;
+	struct fault *f = fault_new(&s->faults, r, page, 1);
 
 	if (!f)
 		return NULL;
-	st = stream_of(a->r, page);
-	pages = widen(st, needed, most);
+	pages = widen(stream_take(&s->streams, r, page), needed, most);
 	if (pages > pages_to(page, stop))
 		pages = pages_to(page, stop);
-	f->pages = leaf_raise(leaf, first, first + pages - 1, a->write);
-	st->next = page + (uintptr_t)f->pages * ODP_PAGE;
+	f->huge = !huge_pages(vma) && leaf_raisable(leaf, write);
+	if (huge_pages(vma)) {
+		f->pages = leaf_raise(leaf, first, LEAF_PAGES - 1, write);
+		f->before = leaf_raise_below(leaf, first, write);
+	} else {
+		f->pages = leaf_raise(leaf, first, first + pages - 1, write);
+		stream_put(&s->streams, r, page + (uintptr_t)f->pages * ODP_PAGE, f->pages);
+	}
 	f->needed = needed < f->pages ? needed : f->pages;
-	f->write = a->write;
-	f->file = vma->file;
-	f->owner = a->r->owner;
+	f->write = write;
+	/* What lives in memory only leaves it by swap. */
+	f->file = vma->file && !vma->shmem;
+	f->owner = r->owner;
 	f->leaf = leaf;
 	f->raised_ns = clock_ns();
-	odp_count(a->s, a->r->odp, page_faults, f->needed);
+	odp_count(s, r->odp, page_faults, f->needed);
 	return f;
 }
 
-/* The access waits for f. Under the lock; from its release on the waiter may be told at any moment. */
-static int park(struct access *a, struct fault *f, uintptr_t page, bool raiser)
+/* The event of an access, for the page where it stopped and what goes with it. Under the lock. */
+static struct fault *make_event(struct access *a, struct leaf *leaf, uintptr_t page, const struct vma *vma)
+{
+	unsigned needed = pages_to(page, least(a->va + a->n, (page | (LEAF_BYTES - 1)) + 1));
+	bool disk = vma->file && !vma->shmem;
+
+	return odp_event(a->r, leaf, page, vma, needed, disk ? ODP_DRIVER_BATCH : ODP_SPOT_BATCH, a->write);
+}
+
+int odp_park(struct access *a, struct fault *f, uintptr_t page, bool raiser)
 {
 	struct odp_waiter *w = a->w;
 
 	w->addr = page;
 	w->high = a->high;
 	w->forced = a->lost;
+	w->imprecise = f->imprecise;
 	w->raised_ns = raiser ? f->raised_ns : clock_ns();
 	w->resolved_ns = 0;
 	w->result = 0;
@@ -194,10 +197,15 @@ static unsigned pages_not_swapped(uintptr_t addr, unsigned n)
 static unsigned cheap_pages(const struct odp_space *s, const struct fault *f, const struct vma *vma)
 {
 	unsigned n = f->pages < ODP_SPOT_BATCH ? f->pages : ODP_SPOT_BATCH;
+	bool swap = atomic_load_explicit(&s->swap_on, memory_order_relaxed);
 
+	/* Comes from the pool and never leaves. */
+	if (huge_pages(vma))
+		return f->pages;
 	if (!vma->file)
-		return atomic_load_explicit(&s->swap_on, memory_order_relaxed) ? pages_not_swapped(f->addr, n)
-									       : n;
+		return swap ? pages_not_swapped(f->addr, n) : n;
+	if (vma->shmem)
+		return swap ? pages_cached(f->addr, n) : n;
 	/* Telling a file system that a page of a file gets dirty may wait for its journal. */
 	if (f->write && vma->shared)
 		return 0;
@@ -212,36 +220,49 @@ static void look_for_swap(struct odp_space *s)
 		atomic_store_explicit(&s->swap_on, on, memory_order_relaxed);
 }
 
-/* Hands an event to the driver threads; the access waits for it. */
+/* Hands an event to the driver threads; the access waits for it, if it does. */
 static int hand_over(struct access *a, struct fault *f, uintptr_t page, bool major)
 {
 	int err = -ECANCELED;
 
 	fault_lock(&a->s->faults);
 	f->major = major;
+	f->alone = !a->w;
 	/*
 	 * A region that ended meanwhile has let go of the event: it is resolved for whoever else waits for
 	 * it.
 	 */
 	if (!atomic_load_explicit(&a->r->closing, memory_order_relaxed))
-		err = park(a, f, page, true);
+		err = a->w ? odp_park(a, f, page, true) : -EINPROGRESS;
 	fault_enqueue(&a->s->faults, f);
 	fault_unlock(&a->s->faults);
 	odp_drivers_need(a->s);
 	return err;
 }
 
+/* Whether the accessing thread may resolve a fault that it raised. */
+static bool on_the_spot(const struct access *a, const struct vma *vma)
+{
+	const struct odp_cfg *cfg = &a->s->cfg;
+
+	if (!a->w || cfg->fault_latency_ns || cfg->mode != ODP_PRECISE)
+		return false;
+	/* A gigabyte of zeros takes too long. */
+	if (vma->page_size > LEAF_BYTES)
+		return false;
+	/* A thread that may not fault cannot populate where that means touching. */
+	return a->path == SAFECOPY_FIXUP || mm_have(MM_POPULATE);
+}
+
 /* An event of our own: resolved here when that is cheap, or by a driver thread. */
 static int see_to(struct access *a, struct fault *f, uintptr_t page, const struct vma *vma)
 {
-	/* A thread that may not fault cannot populate where that means touching. */
-	bool able = a->path == SAFECOPY_FIXUP || mm_have(MM_POPULATE);
-	unsigned cheap = cheap_pages(a->s, f, vma);
+	unsigned cheap = cheap_pages(a->s, f, vma), cost = huge_pages(vma) ? ODP_SPOT_BATCH : cheap;
 	struct odp_outcome out;
 
-	if (!able || cheap < f->needed || cheap > a->budget)
+	if (!on_the_spot(a, vma) || cheap < f->needed || cost > a->budget)
 		return hand_over(a, f, page, cheap < f->needed);
-	a->budget -= cheap;
+	a->budget -= cost;
 	out = odp_resolve(a->s, f, cheap, true);
 	if (out.forced)
 		a->lost = ODP_FORCED;
@@ -255,45 +276,109 @@ static int refuse(const struct access *a, int err)
 	return err;
 }
 
+/* ---- accesses that do not wait ---- */
+
+static struct odp_verdict *verdict_at(struct odp_region *r, uintptr_t page)
+{
+	return &r->verdict[(page >> ODP_PAGE_SHIFT) % ODP_VERDICTS];
+}
+
+/*
+ * What earlier accesses that did not wait for this page came to: an error that only populate found is told
+ * once; an access that has lost too often is let through. Under the lock.
+ */
+static int recall(struct access *a, uintptr_t page)
+{
+	struct odp_verdict *v = verdict_at(a->r, page);
+	uint64_t now = clock_ns();
+	int err;
+
+	if (v->page != page || v->until_ns < now)
+		*v = (struct odp_verdict){ .page = page };
+	v->until_ns = now + ODP_VERDICT_NS;
+	err = v->err;
+	if (!err && v->rounds++ < ODP_FORCED)
+		return 0;
+	*v = (struct odp_verdict){ 0 };
+	if (err)
+		return err;
+	a->lost = ODP_FORCED;
+	return ODP_AGAIN;
+}
+
+void odp_remember(struct odp_region *r, uintptr_t page, int err, bool forced)
+{
+	struct odp_verdict *v = verdict_at(r, page);
+
+	if (!err && !forced)
+		return;
+	*v = (struct odp_verdict){
+		.page = page,
+		.until_ns = clock_ns() + ODP_VERDICT_NS,
+		.err = err,
+		.rounds = ODP_FORCED,
+	};
+}
+
+/* ---- raise ---- */
+
+/* The event that has the page already; the access waits for it. Under the lock. */
+static int join(struct access *a, struct fault *f, uintptr_t page)
+{
+	if (!a->w)
+		return -EINPROGRESS;
+	odp_count(a->s, a->r->odp, faults_coalesced, 1);
+	return odp_park(a, f, page, false);
+}
+
+/* 0: *f is an event of our own. Under the lock. Else as odp_raise(). */
+static int raise_or_join(struct access *a, uintptr_t page, const struct vma *vma, struct fault **f)
+{
+	struct leaf *leaf;
+	int err;
+
+	if (atomic_load_explicit(&a->r->closing, memory_order_relaxed))
+		return -ECANCELED;
+	leaf = pagetable_make(&a->s->table, page);
+	*f = leaf && leaf_state(leaf, leaf_page(page)) == PAGE_FAULTING ? fault_find(&a->s->faults, page)
+									: NULL;
+	if (*f)
+		return join(a, *f, page);
+	if (leaf && !page_missing(leaf, page, a->write))
+		return ODP_AGAIN;
+	err = a->w ? 0 : recall(a, page);
+	if (err)
+		return err;
+	*f = leaf ? make_event(a, leaf, page, vma) : NULL;
+	if (*f)
+		return 0;
+	/* No memory to remember it by: the CPU's own fault does it. */
+	a->lost = ODP_FORCED;
+	return ODP_AGAIN;
+}
+
 /* A page is not valid for the access. */
 int odp_raise(struct access *a, uintptr_t page)
 {
 	struct fault_queue *q = &a->s->faults;
-	struct leaf *leaf;
 	struct fault *f;
 	struct vma vma;
 	int err;
 
 	look_for_swap(a->s);
-	err = mapping_of(a, page, &vma);
+	if (a->s->cfg.mode == ODP_IMPRECISE && a->w && a->w->scan && page >= a->high) {
+		err = odp_raise_imprecise(a, page);
+		if (err != ODP_AGAIN)
+			return err;
+	}
+	err = odp_mapping(a->s, page, a->write, &vma);
 	if (err)
 		return refuse(a, err);
 	count_round(a, page);
 	if (a->lost >= ODP_FORCED)
 		return ODP_AGAIN;
-
 	fault_lock(q);
-	if (atomic_load_explicit(&a->r->closing, memory_order_relaxed)) {
-		fault_unlock(q);
-		return -ECANCELED;
-	}
-	leaf = pagetable_make(&a->s->table, page);
-	f = leaf && leaf_state(leaf, leaf_page(page)) == PAGE_FAULTING ? fault_find(q, page) : NULL;
-	if (f) {
-		odp_count(a->s, a->r->odp, faults_coalesced, 1);
-		err = park(a, f, page, false);
-		fault_unlock(q);
-		return err;
-	}
-	if (leaf && !page_missing(leaf, page, a->write)) {
-		fault_unlock(q);
-		return ODP_AGAIN;
-	}
-	f = leaf ? make_event(a, leaf, page, &vma, vma.file ? ODP_DRIVER_BATCH : ODP_SPOT_BATCH) : NULL;
+	err = raise_or_join(a, page, &vma, &f);
 	fault_unlock(q);
-	if (f)
-		return see_to(a, f, page, &vma);
-	/* No memory to remember it by: the CPU's own fault does it. */
-	a->lost = ODP_FORCED;
-	return ODP_AGAIN;
+	return err ? err : see_to(a, f, page, &vma);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* Regions: windows on the space. */
+#include <string.h>
+
 #include "odp/core.h"
 
 static uintptr_t first_page(const struct odp_region *r)
@@ -24,9 +26,7 @@ void odp_region_init(struct odp_region *r)
 	list_init(&r->node);
 	list_init(&r->waiters);
 	list_init(&r->faults);
-	for (unsigned i = 0; i < ODP_STREAMS; i++)
-		r->stream[i] = (struct odp_stream){ 0, 0 };
-	r->stream_hand = 0;
+	memset(r->verdict, 0, sizeof(r->verdict));
 	r->folded_in = atomic_load_explicit(&r->odp->bytes_in, memory_order_relaxed);
 	r->folded_out = atomic_load_explicit(&r->odp->bytes_out, memory_order_relaxed);
 	fault_lock(&s->faults);
@@ -77,6 +77,7 @@ void odp_region_fini(struct odp_region *r)
 	fault_lock(&s->faults);
 	atomic_store(&r->closing, true);
 	list_del(&r->node);
+	fault_region_scanned(&s->faults, r);
 	last = list_empty(&s->regions);
 	fault_region_end(r, &told);
 	owner_give(&s->owners, r->owner);
@@ -139,6 +140,8 @@ bool odp_cancel(struct odp_waiter *w)
 	if (!w->space)
 		return true;
 	fault_lock(&w->space->faults);
+	while (w->scanning)
+		lock_wait(&w->space->faults.scanned, &w->space->faults.lock);
 	waiting = w->fault;
 	if (waiting)
 		fault_leave(w);

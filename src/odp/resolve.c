@@ -37,15 +37,29 @@ static int fill(const struct fault *f, unsigned n, bool spot)
 	return err == -ENOMEM ? -EFAULT : err;
 }
 
+/* What the event owns below its page settles with it. */
+static void settle_below(const struct fault *f, int err)
+{
+	unsigned first = leaf_page(f->addr);
+
+	if (!f->before)
+		return;
+	if (err)
+		leaf_give_up(f->leaf, first - f->before, first - 1);
+	else
+		leaf_settle_rest(
+			f->leaf, first - f->before, first - 1, f->write, f->file, odp_tick(), f->owner);
+}
+
 /*
  * Populates and maps. The event owns all its pages until the first leaf_settle(), and after that the first
  * one as long as it has not been mapped. *mapped: it has been; *handled: how many needed pages were. Returns
  * the error of the last populate.
  */
-static int fill_and_map(struct fault *f, unsigned limit, bool spot, bool *mapped, unsigned *handled)
+static int fill_and_map(
+	struct odp_space *s, struct fault *f, unsigned limit, bool spot, bool *mapped, unsigned *handled)
 {
-	unsigned first = leaf_page(f->addr), last = first + f->pages - 1,
-		 n = limit < f->pages ? limit : f->pages, one;
+	unsigned first = leaf_page(f->addr), n = limit < f->pages ? limit : f->pages, one;
 	int err = fill(f, n, spot);
 
 	/*
@@ -56,8 +70,14 @@ static int fill_and_map(struct fault *f, unsigned limit, bool spot, bool *mapped
 		n = 1;
 		err = fill(f, 1, spot);
 	}
-	*mapped = leaf_settle(f->leaf, first, last, err ? 0 : n, f->write, f->file, odp_tick(), f->owner,
-		f->needed, handled);
+	if (!err && f->huge) {
+		odp_huge_take(s, f);
+		if (f->huge)
+			n = f->pages;
+	}
+	settle_below(f, err);
+	*mapped = leaf_settle(f->leaf, first, first + f->pages - 1, err ? 0 : n, f->write, f->file,
+		odp_tick(), f->owner, f->needed, handled);
 	/* Clean and not mapped: it is the populate that failed. */
 	while (!*mapped && f->retried < ODP_FORCED && leaf_again(f->leaf, first, first)) {
 		f->retried++;
@@ -105,8 +125,12 @@ struct odp_outcome odp_resolve(struct odp_space *s, struct fault *f, unsigned li
 	bool mapped;
 	uint64_t now;
 
+	if (f->imprecise) {
+		odp_imprecise(s, f);
+		return out;
+	}
 	f->started_ns = spot ? f->raised_ns : clock_ns();
-	out.err = fill_and_map(f, limit, spot, &mapped, &handled);
+	out.err = fill_and_map(s, f, limit, spot, &mapped, &handled);
 	now = clock_ns();
 	record(s, f, spot, now);
 
@@ -117,6 +141,8 @@ struct odp_outcome odp_resolve(struct odp_space *s, struct fault *f, unsigned li
 	if (mapped || out.forced)
 		out.err = 0;
 	settle_counts(s, f, handled, out.err);
+	if (f->alone && f->region)
+		odp_remember(f->region, f->addr, out.err, out.forced);
 	fault_finish(&s->faults, f, out.err, out.forced, now, &told);
 	fault_unlock(&s->faults);
 

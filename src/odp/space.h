@@ -37,8 +37,9 @@
 
 struct odp_space;
 
-#define ODP_STREAMS 4u /* sequential accesses that a region tells apart */
-#define ODP_FORCED  3u /* rounds lost before an access is let through */
+#define ODP_FORCED     3u	   /* rounds lost before an access is let through */
+#define ODP_VERDICTS   8u	   /* pages whose faults nobody waited for that a region remembers */
+#define ODP_VERDICT_NS 2000000000u /* for so long; the longest RNR timer is 655 ms */
 
 /*
  * Thresholds of a storm: majors per second and the share of wall time (parts per million) in which some task
@@ -107,11 +108,12 @@ struct odp_region {
 	struct list node;    /* on the space's list */
 	struct list waiters; /* parked on this region */
 	struct list faults;  /* events that it raised */
-	struct odp_stream {
-		uintptr_t next;	 /* where a sequential access would fault next */
-		uint32_t window; /* pages of its last batch */
-	} stream[ODP_STREAMS];
-	uint32_t stream_hand;		/* the one to be replaced next */
+	struct odp_verdict {
+		uintptr_t page;
+		uint64_t until_ns;
+		int err;	 /* that the next access gets which does not wait either */
+		uint32_t rounds; /* faults in vain; from ODP_FORCED on it is let through */
+	} verdict[ODP_VERDICTS];
 	uint64_t folded_in, folded_out; /* what of the byte counters the totals have already */
 };
 
