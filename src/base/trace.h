@@ -4,12 +4,16 @@
  * which Perfetto and chrome://tracing open: spans and points per thread.
  *
  * Off (the default) it costs one relaxed load per site. On, each thread writes fixed-size events into a ring
- * of its own without locks or system calls; a writer thread drains the rings into the file a few times a
- * second. Memory is bounded (TRACE_RINGS rings of TRACE_EVENTS events); what does not fit is dropped,
- * counted, and the count is in the file.
+ * of its own without locks or system calls; a writer thread drains the rings into the file. Memory is bounded
+ * (TRACE_RINGS rings of TRACE_EVENTS events, touched as they fill); what does not fit is dropped, counted,
+ * and the count is in the file (counter "dropped_events").
  *
- * Threads: trace_span and trace_point from anywhere but signal handlers; they do not allocate after a
- * thread's first event. open and close are serialised by the caller.
+ * The file is complete JSON after every write, also while the process runs and when it is killed. Times are
+ * CLOCK_MONOTONIC in microseconds, so that the files of several processes fit together.
+ *
+ * Threads: everything but open, close and abandon from any thread, also inside malloc and munmap. An event in
+ * a signal handler that interrupted another event of its thread is dropped and counted. A thread's first
+ * event maps its ring; nothing allocates by malloc. open and close are serialised by the caller.
  */
 #ifndef UNPIN_BASE_TRACE_H
 #define UNPIN_BASE_TRACE_H
@@ -18,19 +22,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* X(id, name in the file, category, name of the first argument, of the second; "" for none) */
+#include "base/clock.h"
+
+#define TRACE_RINGS  64u
+#define TRACE_EVENTS 16384u /* of 40 bytes each; a power of two */
+
+/*
+ * SPAN: by one thread, nested in its other spans. FLIGHT: a span that may overlap others of its thread.
+ * POINT: a moment.
+ */
+enum trace_shape { TRACE_SPAN, TRACE_FLIGHT, TRACE_POINT };
+
+/* X(id, name in the file, category, shape, name of the first argument, of the second; "" for none). The file
+ * has addresses ("addr") as hexadecimal texts, causes ("cause", enum unpin_storm_cause) as words, and other
+ * arguments as numbers, or as hexadecimal texts when a double could not hold them. */
 #define TRACE_SITES(X)                                                                                       \
-	X(FAULT, "fault", "odp", "addr", "pages")	    /* span: raise to resume */                      \
-	X(RESOLVE, "resolve", "odp", "addr", "pages")	    /* span: by whoever resolves */                  \
-	X(INVALIDATE, "invalidate", "odp", "addr", "bytes") /* span */                                       \
-	X(PREFETCH, "prefetch", "odp", "addr", "bytes")	    /* span: one chunk */                            \
-	X(POST_SEND, "post_send", "verbs", "qp", "wr_id")   /* point, per work request */                    \
-	X(POST_RECV, "post_recv", "verbs", "qp", "wr_id")   /* point */                                      \
-	X(COMPLETION, "completion", "verbs", "qp", "wr_id") /* point: the completion became visible */       \
-	X(STORM, "storm", "odp", "cause", "")		    /* span: began to over */
+	X(FAULT, "fault", "odp", FLIGHT, "addr", "pages")	  /* raise to resume */                      \
+	X(RESOLVE, "resolve", "odp", SPAN, "addr", "pages")	  /* by whoever resolves */                  \
+	X(INVALIDATE, "invalidate", "odp", SPAN, "addr", "bytes") /* by whoever unmaps */                    \
+	X(PREFETCH, "prefetch", "odp", SPAN, "addr", "bytes")	  /* one chunk */                            \
+	X(POST_SEND, "post_send", "verbs", POINT, "qp", "wr_id")  /* per work request */                     \
+	X(POST_RECV, "post_recv", "verbs", POINT, "qp", "wr_id")                                             \
+	X(COMPLETION, "completion", "verbs", POINT, "qp", "wr_id") /* it became visible to polling */        \
+	X(STORM, "storm", "odp", FLIGHT, "cause", "")		   /* began to over */
 
 enum trace_site {
-#define X(id, name, category, a, b) TRACE_##id,
+#define X(id, ...) TRACE_##id,
 	TRACE_SITES(X)
 #undef X
 		TRACE_SITE_COUNT
@@ -38,20 +55,46 @@ enum trace_site {
 
 extern _Atomic bool trace_on;
 
-/* Begins: creates path (or, if another process of the same run has taken it, path.PID). 0 or negative errno.
+/*
+ * Begins. The file is path when nobody has written to it yet; this process goes on where it ended when it
+ * wrote there before; else (another process of the same run has it) it is path.PID, replaced. 0; -EBUSY: it
+ * is on; or the negative errno of opening, writing or starting a thread.
  */
 int trace_open(const char *path);
-/* Drains, completes the file and ends. No-op when off. */
+/* Drains, completes the file and ends. No-op when off. The end of the process does it too (exit, not _exit or
+ * a signal: these leave the file as it was written last). */
 void trace_close(void);
-/* In a forked child: forget it without locks; the file stays the parent's. */
+/* In a forked child: forget it without locks; the file stays the parent's. No-op when off. */
 void trace_abandon(void);
 
-/* The slow half; call the inlines. Times are clock_ns(). */
+/* The slow half; call the inlines. Times are clock_ns(); end == begin for a POINT. */
 void trace_record(enum trace_site site, uint64_t begin_ns, uint64_t end_ns, uint64_t a, uint64_t b);
 
 static inline bool trace_enabled(void)
 {
 	return __builtin_expect(atomic_load_explicit(&trace_on, memory_order_relaxed), 0);
+}
+
+static inline void trace_point(enum trace_site site, uint64_t a, uint64_t b)
+{
+	if (trace_enabled()) {
+		uint64_t now = clock_ns();
+
+		trace_record(site, now, now, a, b);
+	}
+}
+
+/* When a span begins: the time, or 0 while off. */
+static inline uint64_t trace_begin(void)
+{
+	return trace_enabled() ? clock_ns() : 0;
+}
+
+/* It ends now; nothing when it began while off. */
+static inline void trace_end(enum trace_site site, uint64_t begin_ns, uint64_t a, uint64_t b)
+{
+	if (__builtin_expect(begin_ns != 0, 0) && trace_enabled())
+		trace_record(site, begin_ns, clock_ns(), a, b);
 }
 
 #endif
