@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/trace.h"
 #include "mm/generation.h"
 #include "nic/nic.h"
 
@@ -223,6 +224,7 @@ bool nic_cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct ib_wc *wc)
 	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
 	raise_comp_event(cq, wc->solicited || wc->status != IBV_WC_SUCCESS);
 	lock_drop(&cq->lock);
+	trace_point(TRACE_COMPLETION, qp->num, wc->wr_id);
 	return true;
 }
 

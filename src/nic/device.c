@@ -9,6 +9,7 @@
 
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "mm/generation.h"
 #include "mm/interpose.h"
 #include "mm/sigchain.h"
@@ -77,6 +78,7 @@ static void after_fork_in_child(void)
 	struct nic *nic = atomic_exchange(&the_nic, NULL);
 
 	interpose_observe(NULL);
+	trace_abandon();
 	lock_reinit(&registry_lock, LOCK_REGISTRY);
 	if (nic) {
 		wire_abandon(nic->wire);
@@ -175,6 +177,16 @@ static int load_settings(struct nic *nic)
 	return err;
 }
 
+/* A timeline that cannot be written is no reason to go without the device. */
+static void begin_trace(const struct nic *nic)
+{
+	const char *path = nic->set.text[SETTING_TRACE_ID];
+	int err = path ? trace_open(path) : 0;
+
+	if (err)
+		log_warn("no timeline: UNPIN_TRACE=%s: %s", path, strerror(-err));
+}
+
 static int nic_make(struct nic **out)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -197,6 +209,7 @@ static int nic_make(struct nic **out)
 	err = nic_segment_create(nic);
 	if (err)
 		goto free;
+	begin_trace(nic);
 	err = open_space(nic);
 	if (err)
 		goto segment;
@@ -213,6 +226,7 @@ wire:
 space:
 	odp_space_close(nic->odp);
 segment:
+	trace_close();
 	nic_segment_destroy(nic);
 free:
 	nic_free(nic);
@@ -225,6 +239,7 @@ static void nic_unmake(struct nic *nic)
 	nic_engine_stop(nic);
 	wire_close(nic->wire);
 	odp_space_close(nic->odp);
+	trace_close();
 	nic_segment_destroy(nic);
 	nic_free(nic);
 }

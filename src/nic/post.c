@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/trace.h"
 #include "mm/generation.h"
 #include "nic/nic.h"
 
@@ -21,11 +22,21 @@ static struct ib_wqe *sq_slot(struct nic_qp *qp)
 	return ib_sq_at(sq, at);
 }
 
+static void trace_built(struct nic_qp *qp, uint32_t prod)
+{
+	uint64_t now = clock_ns();
+
+	for (uint32_t i = 0; i < qp->sq_building; i++)
+		trace_record(TRACE_POST_SEND, now, now, qp->num, ib_sq_at(&qp->sq, prod + i)->wr_id);
+}
+
 /* Everything built becomes visible to the requester. Under sq_lock. */
 static void sq_publish(struct nic_qp *qp)
 {
 	uint32_t prod = atomic_load_explicit(&qp->sq.prod, memory_order_relaxed);
 
+	if (trace_enabled())
+		trace_built(qp, prod);
 	atomic_store_explicit(&qp->sq.prod, prod + qp->sq_building, memory_order_release);
 	qp->sq_building = 0;
 }
@@ -238,8 +249,9 @@ uint32_t nic_qp_max_send_sge(const struct nic_qp *qp)
 /* --- the receive queue
  * --------------------------------------------------------------------------------------------- */
 
-static int post_one_recv(struct nic_rq *rq, const struct ibv_recv_wr *wr)
+static int post_one_recv(struct nic_qp *qp, const struct ibv_recv_wr *wr)
 {
+	struct nic_rq *rq = &qp->rq;
 	uint32_t prod = atomic_load_explicit(&rq->prod, memory_order_relaxed);
 	struct nic_rqe *e;
 
@@ -247,11 +259,12 @@ static int post_one_recv(struct nic_rq *rq, const struct ibv_recv_wr *wr)
 		return -ENOMEM;
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge)
 		return -EINVAL;
-	e = (struct nic_rqe *)(rq->ring + (size_t)(prod & (rq->size - 1)) * rq->stride);
+	e = nic_rq_at(rq, prod);
 	e->wr_id = wr->wr_id;
 	e->num_sge = (uint32_t)wr->num_sge;
 	e->length = sge_total(wr->sg_list, wr->num_sge);
 	copy_sges(e->sge, wr->sg_list, wr->num_sge);
+	trace_point(TRACE_POST_RECV, qp->num, wr->wr_id);
 	atomic_store_explicit(&rq->prod, prod + 1, memory_order_release);
 	return 0;
 }
@@ -269,7 +282,7 @@ int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 	if (atomic_load(&qp->ib.state) == IBV_QPS_RESET)
 		err = -EINVAL;
 	for (; wr && !err; wr = err ? wr : wr->next)
-		err = post_one_recv(&qp->rq, wr);
+		err = post_one_recv(qp, wr);
 	if (err)
 		*bad = wr;
 	lock_drop(&qp->rq.lock);
