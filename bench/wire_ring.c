@@ -152,7 +152,7 @@ static void gone(void *ctx, uint32_t peer_slot, bool dead)
 static void wire_begin(void)
 {
 	static const struct wire_ops ops = { get, put, dropped, credit, gone };
-	struct wire_cfg cfg = { "bench0", &ops, NULL, NULL };
+	struct wire_cfg cfg = { .device = "bench0", .ops = &ops };
 	struct wire_channel *c;
 
 	for (unsigned i = 0; i < sizeof(buffer) / sizeof(*buffer); i++)

@@ -34,6 +34,7 @@
 	X(NIC)	    /* nic.lock: tables and free lists of keys and queue pair numbers */                     \
 	X(WIRE)	    /* wire.lock: peers, guests, and what is being taken down */                             \
 	X(WIRE_RX)  /* wire.rx_lock: the receive table; packets are taken under it */                        \
+	X(FABRIC)   /* fabric.lock: channels for which an impaired fabric holds packets */                   \
 	X(CHANNEL)  /* wire_channel.lock: the sending side of a channel */                                   \
 	X(HUNGRY)   /* wire.hungry_lock: channels whose flows wait for credit */                             \
 	X(WATCH)    /* watch.lock: channels whose receivers promised to poll */                              \

@@ -68,10 +68,16 @@ struct wire_channel *channel_new(struct wire *w, uint32_t slot)
 	atomic_init(&c->refs, 1);
 	list_init(&c->dropping);
 	list_init(&c->hungry);
+	list_init(&c->held);
 	list_init(&c->waiting);
 	lock_init(&c->lock, LOCK_CHANNEL);
 	pthread_cond_init(&c->called, NULL);
 	watch_enter(&w->watch, c);
+	if (fabric_enter(w, c)) {
+		channel_put(c);
+		errno = ENOMEM;
+		return NULL;
+	}
 	return c;
 }
 
@@ -85,6 +91,7 @@ void channel_put(struct wire_channel *c)
 	if (atomic_fetch_sub(&c->refs, 1) != 1)
 		return;
 	watch_leave(&c->w->watch, c);
+	fabric_leave(c->w, c);
 	fds_close(&c->w->fds, &c->memfd);
 	fds_close(&c->w->fds, &c->sock);
 	doorbell_close(&c->bell);
@@ -113,6 +120,8 @@ void channel_opened(struct wire_channel *c, struct doorbell *bell)
 
 	lock_take(&c->lock);
 	c->bell.page = bell->page;
+	atomic_store(&c->lossy, bell->lossy);
+	atomic_store(&c->lossy_news, bell->lossy);
 	c->state = CHANNEL_OPEN;
 	/* Packets committed before did not know the door. */
 	due = c->ring.pos && doorbell_due(&c->bell);
@@ -311,6 +320,97 @@ int wire_reserve(struct wire_flow *f, uint32_t paylen, struct wire_tx *tx)
 	return err;
 }
 
+/* The packet goes into the ring. */
+static void publish(struct wire_channel *c, const struct ring_packet *p, const void *hdr, const void *payload)
+{
+	ring_put(&c->ring, p, hdr, payload);
+	if (p->slot != LAYOUT_NO_SLOT)
+		slots_sent(&c->slots, p->slot);
+	atomic_store_explicit(&c->watched.committed, c->ring.pos, memory_order_relaxed);
+}
+
+/* What was reserved for a packet that will not be sent. */
+static void give_back(struct wire_channel *c, uint32_t slot)
+{
+	c->ring.reserved--;
+	if (slot != LAYOUT_NO_SLOT)
+		slots_give(&c->slots, slot);
+}
+
+static uint64_t release_locked(struct wire_channel *c, uint64_t now)
+{
+	struct impair_packet *q;
+
+	while ((q = impair_next(c->impair, now))) {
+		if (c->state == CHANNEL_DEAD)
+			give_back(c, q->packet.slot);
+		else
+			publish(c, &q->packet, q->hdr, q->inline_data);
+		impair_recycle(c->impair, q);
+	}
+	return impair_due(c->impair);
+}
+
+/* What the receiver has to be told after packets up to here were published; under the lock. */
+enum news { NEWS_NONE, NEWS_WATCH, NEWS_RING };
+
+static enum news news_of(struct wire_channel *c)
+{
+	if (doorbell_due(&c->bell))
+		return NEWS_RING;
+	return c->state == CHANNEL_OPEN ? NEWS_WATCH : NEWS_NONE;
+}
+
+static void tell(struct wire_channel *c, enum news news)
+{
+	if (news == NEWS_RING)
+		ring_receiver(c);
+	else if (news == NEWS_WATCH)
+		watch_set(&c->w->watch, &c->watched);
+}
+
+uint64_t channel_release(struct wire_channel *c, uint64_t now)
+{
+	enum news news = NEWS_NONE;
+	uint64_t pos, due;
+
+	lock_take(&c->lock);
+	pos = c->ring.pos;
+	due = release_locked(c, now);
+	if (c->ring.pos != pos)
+		news = news_of(c);
+	lock_drop(&c->lock);
+	tell(c, news);
+	return due;
+}
+
+static void commit_impaired(
+	struct wire_channel *c, const struct ring_packet *p, const void *hdr, const void *payload)
+{
+	uint64_t now = clock_ns(), pos, due;
+	enum news news = NEWS_NONE;
+	enum impair_fate fate;
+	bool credit;
+
+	lock_take(&c->lock);
+	pos = c->ring.pos;
+	fate = impair_commit(c->impair, p, hdr, payload, now);
+	if (fate == IMPAIR_LOST)
+		give_back(c, p->slot);
+	else if (fate == IMPAIR_PASS)
+		publish(c, p, hdr, payload);
+	due = release_locked(c, now);
+	if (c->ring.pos != pos)
+		news = news_of(c);
+	credit = fate == IMPAIR_LOST && !list_empty(&c->waiting);
+	lock_drop(&c->lock);
+	tell(c, news);
+	fabric_schedule(&c->w->fabric, due);
+	/* Credit that no peer will announce. */
+	if (credit)
+		wire_kick(c->w);
+}
+
 void wire_commit(struct wire_flow *f, struct wire_tx *tx, uint32_t src_qpn, uint32_t dest_qpn,
 	const void *hdr, uint32_t hdrlen)
 {
@@ -320,20 +420,17 @@ void wire_commit(struct wire_flow *f, struct wire_tx *tx, uint32_t src_qpn, uint
 		.hdrlen = hdrlen,
 		.paylen = tx->paylen,
 		.slot = tx->slot };
-	bool due, open;
+	enum news news;
 
+	if (__builtin_expect(c->impair != NULL, 0)) {
+		commit_impaired(c, &p, hdr, tx->payload);
+		return;
+	}
 	lock_take(&c->lock);
-	ring_put(&c->ring, &p, hdr, tx->payload);
-	if (tx->slot != LAYOUT_NO_SLOT)
-		slots_sent(&c->slots, tx->slot);
-	due = doorbell_due(&c->bell);
-	open = c->state == CHANNEL_OPEN;
-	atomic_store_explicit(&c->watched.committed, c->ring.pos, memory_order_relaxed);
+	publish(c, &p, hdr, tx->payload);
+	news = news_of(c);
 	lock_drop(&c->lock);
-	if (due)
-		ring_receiver(c);
-	else if (open)
-		watch_set(&c->w->watch, &c->watched);
+	tell(c, news);
 }
 
 void wire_cancel(struct wire_flow *f, struct wire_tx *tx)
@@ -342,14 +439,17 @@ void wire_cancel(struct wire_flow *f, struct wire_tx *tx)
 	bool others;
 
 	lock_take(&c->lock);
-	c->ring.reserved--;
-	if (tx->slot != LAYOUT_NO_SLOT)
-		slots_give(&c->slots, tx->slot);
+	give_back(c, tx->slot);
 	others = !list_empty(&c->waiting);
 	lock_drop(&c->lock);
 	/* Credit that no peer will announce. */
 	if (others)
 		wire_kick(c->w);
+}
+
+bool wire_lossy(const struct wire_channel *c)
+{
+	return c->w->fabric.impaired || atomic_load(&c->lossy);
 }
 
 static bool may_try(const struct wire_channel *c, const struct wire_flow *f)
@@ -424,7 +524,7 @@ void channel_dropped(struct wire_channel *c)
 	struct wire *w = c->w;
 	uint64_t words = atomic_exchange(&c->head->drop_words, 0);
 
-	if (atomic_exchange(&c->head->drop_any, 0))
+	if (atomic_exchange(&c->head->drop_any, 0) | atomic_exchange(&c->lossy_news, false))
 		w->ops.dropped(w->ctx, c->slot, 0);
 	for (; words; words &= words - 1) {
 		uint32_t i = (uint32_t)__builtin_ctzll(words);

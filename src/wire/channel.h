@@ -35,14 +35,19 @@ struct wire_channel {
 	struct layout_head *head;
 	_Atomic bool broken; /* the receiver wrote what it must not */
 	struct list hungry;  /* hungry_lock */
+	struct list held;    /* fabric lock */
 	struct watched watched;
+	/* The receiver's packets may be lost: written once, before those who talk to it are told. */
+	_Atomic bool lossy;
+	_Atomic bool lossy_news; /* they have not been told yet */
 
 	struct lock lock; /* the rest */
 	enum channel_state state;
 	struct ring ring;
 	uint32_t ring_allocated;
 	struct slots slots;
-	uint64_t grow_at; /* 0, or memory for slots was refused: not to be asked for again before */
+	struct impair *impair; /* the pointer is constant; NULL: not impaired */
+	uint64_t grow_at;      /* 0, or memory for slots was refused: not to be asked for again before */
 	struct doorbell bell;
 	struct list waiting;	   /* flows */
 	bool delivering;	   /* a thread is giving out credit */
@@ -63,7 +68,12 @@ void channel_opened(struct wire_channel *c, struct doorbell *bell);
 bool channel_deliver(struct wire_channel *c, bool all);
 /* Could channel_deliver() do something? */
 bool channel_has_credit(struct wire_channel *c);
-/* Hands drop notices to the owner. No locks held. */
+/*
+ * Sends what the impaired fabric holds back and is due, or forgets it when the receiver is gone. Returns when
+ * there is more to do, UINT64_MAX: never. Under the fabric's lock.
+ */
+uint64_t channel_release(struct wire_channel *c, uint64_t now);
+/* Hands drop notices, and the news that the receiver's packets may be lost, to the owner. No locks held. */
 void channel_dropped(struct wire_channel *c);
 
 #endif

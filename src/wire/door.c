@@ -6,7 +6,7 @@
 
 #include "wire/sealed.h"
 
-int door_open(struct door *d)
+int door_open(struct door *d, bool lossy)
 {
 	void *map;
 	int err, fd = sealed_make("unpin-door", LAYOUT_DOOR_BYTES, true, &map);
@@ -22,6 +22,7 @@ int door_open(struct door *d)
 	d->page = map;
 	d->fd = fd;
 	atomic_store(&d->page->version, LAYOUT_VERSION);
+	atomic_store(&d->page->lossy, lossy);
 	atomic_store(&d->page->state, 0);
 	atomic_store(&d->page->magic, LAYOUT_DOOR_MAGIC);
 	return 0;
@@ -63,6 +64,7 @@ int doorbell_open(struct doorbell *b, int fd)
 		return err;
 	b->page = map;
 	atomic_store(&b->rung, 0);
+	b->lossy = atomic_load(&b->page->lossy) != 0;
 	if (atomic_load(&b->page->magic) == LAYOUT_DOOR_MAGIC &&
 		atomic_load(&b->page->version) == LAYOUT_VERSION)
 		return 0;

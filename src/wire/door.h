@@ -26,10 +26,11 @@ struct door {
 struct doorbell {
 	struct layout_door *page; /* read-only; NULL: not known yet */
 	_Atomic uint64_t rung;	  /* the state that was woken last */
+	bool lossy;		  /* its owner's packets may be lost: read once */
 };
 
-/* POLLED at first. 0 or a negative errno. */
-int door_open(struct door *d);
+/* POLLED at first; lossy is for peers to see. 0 or a negative errno. */
+int door_open(struct door *d, bool lossy);
 /* Leaves fd to its owner. */
 void door_close(struct door *d);
 void door_arm(struct door *d);

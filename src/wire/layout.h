@@ -17,7 +17,7 @@
 
 #include "wire/shm.h"
 
-#define LAYOUT_VERSION 1u
+#define LAYOUT_VERSION 2u
 #define LAYOUT_NO_SLOT 0xffu /* the payload is in the descriptor */
 #define LAYOUT_QPS     (1u << WIRE_SLOT_BITS)
 
@@ -75,10 +75,11 @@ _Static_assert(
 #define LAYOUT_HELLO_MAGIC   0x314f4c48574e5055ull /* "UPNWHLO1" */
 #define LAYOUT_ANSWER_MAGIC  0x31534e41574e5055ull /* "UPNWANS1" */
 
-/* Written by its owner alone, mapped read-only by peers. state: bit 0 armed, the rest counts armings. */
+/* Written by its owner alone, mapped read-only by peers. lossy: the fabric between what it sends and its
+ * peers is impaired (constant). state: bit 0 armed, the rest counts armings. */
 struct layout_door {
 	_Atomic uint64_t magic;
-	_Atomic uint32_t version;
+	_Atomic uint32_t version, lossy;
 	alignas(128) _Atomic uint64_t state;
 };
 

@@ -254,6 +254,8 @@ static void hear_answer(struct peer *p)
 	if (!err) {
 		close(fd);
 		channel_opened(p->tx, &bell);
+		if (bell.lossy && !list_linked(&p->tx->dropping))
+			list_add_tail(&p->w->dropping, &p->tx->dropping);
 		return;
 	}
 	fds_discard(fd);

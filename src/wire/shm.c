@@ -67,6 +67,14 @@ static int watch_own(struct wire *w, int fd, struct source *s, enum source_kind 
 	return epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
 }
 
+/* The timer of an impaired fabric. */
+static int open_fabric(struct wire *w)
+{
+	int err = own(w, &w->fabric.timer, timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+
+	return err ? err : watch_own(w, w->fabric.timer, &w->on_fabric, SOURCE_FABRIC);
+}
+
 static int open_descriptors(struct wire *w)
 {
 	int err, sock;
@@ -79,7 +87,7 @@ static int open_descriptors(struct wire *w)
 	if (!err)
 		err = own(w, &w->spare, open("/dev/null", O_RDONLY | O_CLOEXEC));
 	if (!err)
-		err = door_open(&w->door);
+		err = door_open(&w->door, w->fabric.impaired);
 	if (!err)
 		err = own(w, &w->door.fd, w->door.fd);
 	if (err)
@@ -94,6 +102,8 @@ static int open_descriptors(struct wire *w)
 		err = watch_own(w, w->kick, &w->on_kick, SOURCE_KICK);
 	if (!err)
 		err = watch_own(w, w->timer, &w->on_timer, SOURCE_TIMER);
+	if (!err && w->fabric.impaired)
+		err = open_fabric(w);
 	return err;
 }
 
@@ -102,11 +112,13 @@ static void destroy(struct wire *w)
 	fds_close(&w->fds, &w->listener);
 	fds_close(&w->fds, &w->door.fd);
 	fds_close(&w->fds, &w->spare);
+	fds_close(&w->fds, &w->fabric.timer);
 	fds_close(&w->fds, &w->timer);
 	fds_close(&w->fds, &w->kick);
 	fds_close(&w->fds, &w->epoll);
 	door_close(&w->door);
 	fds_fini(&w->fds);
+	fabric_fini(&w->fabric);
 	watch_fini(&w->watch);
 	lock_fini(&w->hungry_lock);
 	lock_fini(&w->rx_lock);
@@ -136,7 +148,9 @@ int wire_open(const struct wire_cfg *cfg, struct wire **out)
 	lock_init(&w->rx_lock, LOCK_WIRE_RX);
 	lock_init(&w->hungry_lock, LOCK_HUNGRY);
 	watch_init(&w->watch);
-	err = fds_init(&w->fds);
+	err = fabric_init(&w->fabric, &cfg->impairment);
+	if (!err)
+		err = fds_init(&w->fds);
 	if (!err && snprintf(w->device, sizeof(w->device), "%s", cfg->device) >= (int)sizeof(w->device))
 		err = -ENAMETOOLONG;
 	if (!err)
@@ -151,6 +165,8 @@ int wire_open(const struct wire_cfg *cfg, struct wire **out)
 
 void wire_close(struct wire *w)
 {
+	/* What is under way arrives: a fabric goes on when its sender leaves. */
+	fabric_deliver(&w->fabric, 0, true);
 	lock_take(&w->lock);
 	peer_stop_listening(w);
 	peer_close_all(w);
@@ -251,6 +267,15 @@ static void give_credit(struct wire *w)
 	}
 }
 
+/* What the impaired fabric has held back long enough. */
+static void deliver_due(struct wire *w)
+{
+	uint64_t now = clock_ns();
+
+	if (atomic_load(&w->fabric.due) <= now)
+		fabric_deliver(&w->fabric, now, false);
+}
+
 int wire_poll(struct wire *w, int budget)
 {
 	int n = 0;
@@ -263,6 +288,8 @@ int wire_poll(struct wire *w, int budget)
 		give_credit(w);
 	if (atomic_load_explicit(&w->watch.any, memory_order_relaxed))
 		watch_poll(&w->watch);
+	if (fabric_holds(&w->fabric))
+		deliver_due(w);
 	return n;
 }
 
@@ -354,6 +381,11 @@ static void on_timer(void *owner, uint64_t now)
 	clear(((struct wire *)owner)->timer);
 }
 
+static void on_fabric(void *owner, uint64_t now)
+{
+	clear(((struct wire *)owner)->fabric.timer);
+}
+
 static void on_guest(void *owner, uint64_t now)
 {
 	peer_guest_event(owner, now);
@@ -378,6 +410,7 @@ static void (*const on_event[SOURCES])(void *owner, uint64_t now) = {
 	[SOURCE_LISTENER] = on_listener,
 	[SOURCE_KICK] = on_kick,
 	[SOURCE_TIMER] = on_timer,
+	[SOURCE_FABRIC] = on_fabric,
 	[SOURCE_GUEST] = on_guest,
 	[SOURCE_TX] = on_tx,
 	[SOURCE_RX] = on_rx,
@@ -462,6 +495,7 @@ void wire_service(struct wire *w, uint64_t now)
 	handle_events(w, now);
 	peer_tick(w, now);
 	lock_drop(&w->lock);
+	deliver_due(w);
 	tell_dropped(w);
 	tell_gone(w, now);
 	lock_take(&w->lock);

@@ -31,6 +31,10 @@
  * message, once per arming (the state word carries an epoch). POLLED becomes ARMED only through wire_arm():
  * store ARMED, full fence, recheck every ring.
  *
+ * An impaired fabric (struct wire_impairment) holds packets back on the sending side. They are sent by
+ * wire_poll() and wire_service(), and a timer makes wire_fd() readable when they are due. Those of a process
+ * that dies, or for a receiver that does, are lost.
+ *
  * Threads: every function may be called from any thread unless it says otherwise. Of the locks (base/lock.h:
  * WIRE to WATCH) none is held across a copy of payload, and none but WIRE and WIRE_RX across a callback, of
  * which only get and put run under them.
@@ -106,8 +110,9 @@ struct wire_ops {
 	 * rx->hdrlen is 0. Called under the rx lock, in the order the peer sent; must only queue
 	 * (wire_release() is allowed). */
 	void (*put)(void *ctx, struct wire_rx *rx);
-	/* The peer dropped packets that queue pair qpn of ours had sent (qpn 0: any that talks to peer_slot).
-	 * From wire_service(), without wire locks. */
+	/* The peer dropped packets that queue pair qpn of ours had sent (qpn 0: any that talks to peer_slot;
+	 * it is also said once when the peer has answered that its packets may be lost: wire_lossy() is true
+	 * now). From wire_service(), without wire locks. */
 	void (*dropped)(void *ctx, uint32_t peer_slot, uint32_t qpn);
 	/* Credit came back, or the peer has gone: the flow may try again. From wire_poll() and
 	 * wire_service(), without wire locks. wire_flow_fini() of another thread waits for it, so it must not
@@ -119,19 +124,33 @@ struct wire_ops {
 	void (*gone)(void *ctx, uint32_t peer_slot, bool dead);
 };
 
+/*
+ * An impaired fabric, for what this process sends (impair.h): of a million packets so many are lost, so many
+ * are overtaken by up to eight later ones; every packet is late. From the seed, the same for the same
+ * packets. All 0: not there. Shares up to 1000000, delay up to a day.
+ */
+struct wire_impairment {
+	uint32_t loss_ppm, reorder_ppm;
+	uint64_t delay_ns, seed;
+};
+
 struct wire_cfg {
 	const char *device; /* e.g. "unpin0": part of the socket name; less than 64 bytes, no slash */
 	const struct wire_ops *ops;
 	void *ctx;
-	/* Counted here: tx_no_credit, wakes_sent, and malformed packets in rx_dropped. NULL: not at all. */
+	/* Counted here: tx_no_credit, wakes_sent, what the impaired fabric does, and malformed packets in
+	 * rx_dropped. NULL: not at all. */
 	struct unpin_device_counters *counters;
+	struct wire_impairment impairment;
 };
 
 /* Listens on a free slot. 0; -EADDRINUSE: all 4095 are taken; -ENAMETOOLONG, -EINVAL: the device's name;
- * -EFBIG: RLIMIT_FSIZE is smaller than what is shared; other negative errno (descriptors, memory). */
+ * -EFBIG: RLIMIT_FSIZE is smaller than what is shared; -EINVAL also: an impairment out of range; other
+ * negative errno (descriptors, memory). */
 int wire_open(const struct wire_cfg *cfg, struct wire **out);
 /* No flow, no channel reference and no unreleased packet may be left; no other thread inside. Peers see the
- * device closed after everything that was committed. */
+ * device closed after everything that was committed and not lost; what an impaired fabric holds back is sent
+ * at once. */
 void wire_close(struct wire *w);
 uint32_t wire_slot(const struct wire *w);
 
@@ -147,6 +166,11 @@ void wire_service(struct wire *w, uint64_t now);
  * back by wire_disconnect() after the flows have ended. */
 struct wire_channel *wire_connect(struct wire *w, uint32_t slot);
 void wire_disconnect(struct wire_channel *c);
+/*
+ * Can packets of either direction be lost without notice, because this side or the other impairs what it
+ * sends? Of the other side it is known when it has answered, and dropped() says so then.
+ */
+bool wire_lossy(const struct wire_channel *c);
 
 void wire_flow_init(struct wire_flow *f, struct wire_channel *c, void *owner);
 /* Forgets slots the flow still holds (they return to the pool when the peer releases them) and any wait. When
@@ -160,7 +184,8 @@ void wire_flow_fini(struct wire_flow *f);
  * WIRE_SEGMENT.
  */
 int wire_reserve(struct wire_flow *f, uint32_t paylen, struct wire_tx *tx);
-/* Sends it: in order with the flow's other commits. Wakes the peer when it sleeps. hdrlen <= WIRE_HDR. */
+/* Sends it: in order with the flow's other commits, but on an impaired fabric, which may also lose it. Wakes
+ * the peer when it sleeps. hdrlen <= WIRE_HDR. */
 void wire_commit(struct wire_flow *f, struct wire_tx *tx, uint32_t src_qpn, uint32_t dest_qpn,
 	const void *hdr, uint32_t hdrlen);
 void wire_cancel(struct wire_flow *f, struct wire_tx *tx);

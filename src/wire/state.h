@@ -16,6 +16,7 @@
 #include "base/lock.h"
 #include "wire/door.h"
 #include "wire/fds.h"
+#include "wire/impair.h"
 #include "wire/layout.h"
 #include "wire/shm.h"
 #include "wire/watch.h"
@@ -27,6 +28,7 @@ enum source_kind {
 	SOURCE_LISTENER,
 	SOURCE_KICK,
 	SOURCE_TIMER,
+	SOURCE_FABRIC,
 	SOURCE_GUEST,
 	SOURCE_TX,
 	SOURCE_RX,
@@ -56,7 +58,7 @@ struct wire {
 	struct fds fds;
 	int listener, epoll, kick, timer; /* constant while open */
 	struct door door;
-	struct source on_listener, on_kick, on_timer;
+	struct source on_listener, on_kick, on_timer, on_fabric;
 
 	struct lock lock;
 	int spare;			/* lock: given up to accept one more when descriptors run out */
@@ -82,6 +84,7 @@ struct wire {
 	_Atomic uint32_t nhungry; /* written under hungry_lock */
 
 	struct watch watch;
+	struct fabric fabric;
 	_Atomic uint32_t nudges; /* received: peers found that we had promised to poll and did not */
 };
 

@@ -36,7 +36,7 @@ static inline void hostile_open(struct hostile *h, const struct party *victim)
 		h->listener = meet_listen(&name);
 	}
 	h->memfd = sealed_make("hostile", LAYOUT_BYTES, false, &h->memory);
-	if (h->memfd < 0 || door_open(&h->door))
+	if (h->memfd < 0 || door_open(&h->door, false))
 		abort();
 	h->head = h->memory;
 	h->desc = layout_ring(h->memory);

@@ -102,9 +102,10 @@ static inline const char *party_device(void)
 	return name;
 }
 
-static inline int party_try_open(struct party *p, unsigned buffers)
+static inline int party_try_open_impaired(
+	struct party *p, unsigned buffers, const struct wire_impairment *impairment)
 {
-	struct wire_cfg cfg = { party_device(), &party_ops, p, &p->counters };
+	struct wire_cfg cfg = { party_device(), &party_ops, p, &p->counters, *impairment };
 
 	memset(p, 0, sizeof(*p));
 	pthread_mutex_init(&p->lock, NULL);
@@ -114,6 +115,11 @@ static inline int party_try_open(struct party *p, unsigned buffers)
 	for (unsigned i = 0; i < buffers; i++)
 		list_add_tail(&p->free, &p->pool[i].node);
 	return wire_open(&cfg, &p->w);
+}
+
+static inline int party_try_open(struct party *p, unsigned buffers)
+{
+	return party_try_open_impaired(p, buffers, &(struct wire_impairment){ 0 });
 }
 
 static inline void party_open(struct party *p, unsigned buffers)

@@ -395,7 +395,7 @@ static void one_that_calls_us_is_looked_for_at_once(void **state)
 
 static void names_are_checked(void **state)
 {
-	struct wire_cfg cfg = { "", &party_ops, &a, NULL };
+	struct wire_cfg cfg = { .device = "", .ops = &party_ops, .ctx = &a };
 	struct wire *w;
 
 	assert_int_equal(wire_open(&cfg, &w), -EINVAL);
