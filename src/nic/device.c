@@ -147,6 +147,12 @@ static int open_wire(struct nic *nic)
 		.ops = &nic_wire_ops,
 		.ctx = nic,
 		.counters = &nic->seg->dev,
+		.impairment = {
+			.loss_ppm = (uint32_t)nic->set.value[SETTING_LOSS_ID],
+			.reorder_ppm = (uint32_t)nic->set.value[SETTING_REORDER_ID],
+			.delay_ns = nic->set.value[SETTING_DELAY_ID],
+			.seed = nic->set.value[SETTING_SEED_ID],
+		},
 	};
 
 	return wire_open(&cfg, &nic->wire);
