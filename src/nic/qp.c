@@ -340,13 +340,15 @@ static void keep_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, in
 	to->sq_psn &= IB_PSN_MASK;
 }
 
-static void transport_attr(const struct ibv_qp_attr *a, struct ib_qp_attr *t)
+static void transport_attr(const struct nic_qp *qp, struct ib_qp_attr *t)
 {
+	const struct ibv_qp_attr *a = &qp->attr;
+
 	*t = (struct ib_qp_attr){
 		.dest_qpn = a->dest_qp_num,
 		.segment = WIRE_SEGMENT,
 		.window = NIC_QP_WINDOW,
-		.lossless = true,
+		.lossless = !qp->channel || !wire_lossy(qp->channel),
 		.sq_psn = a->sq_psn,
 		.rq_psn = a->rq_psn,
 		.max_rd_atomic = a->max_rd_atomic,
@@ -418,7 +420,7 @@ static int modify_locked(struct nic_qp *qp, const struct ibv_qp_attr *attr, int 
 		init_attr(qp, &qp->cap);
 	}
 	keep_attr(&qp->attr, attr, mask);
-	transport_attr(&qp->attr, &transport);
+	transport_attr(qp, &transport);
 	if (next == IBV_QPS_ERR) {
 		for (enum ib_lane l = 0; l < IB_LANES; l++)
 			nic_qp_withdraw(qp, l);

@@ -365,6 +365,14 @@ static bool peer_is_over(struct nic_qp *qp, uint64_t now)
 	return true;
 }
 
+/* Packets were lost, or may be from now on: of the latter the wire tells in the same way, once. */
+static void tell_lost(struct nic_qp *qp, uint64_t now)
+{
+	if (qp->channel && wire_lossy(qp->channel))
+		ib_lossy(&qp->ib, now);
+	ib_lost(&qp->ib, now);
+}
+
 static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 {
 	uint64_t now = clock_ns();
@@ -379,7 +387,7 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 
 		did = atomic_load(&qp->peer_lost) && atomic_exchange(&qp->peer_lost, false);
 		if (did)
-			ib_lost(&qp->ib, now);
+			tell_lost(qp, now);
 		qp->hand_over = false;
 		/* Responses first: they free what requests wait for. */
 		did |= run_lane(qp, b, IB_COMPLETER, now);
