@@ -11,8 +11,10 @@
 #include "base/hist.h"
 #include "base/lock.h"
 #include "odp/fault.h"
+#include "odp/guard.h"
 #include "odp/owner.h"
 #include "odp/pagetable.h"
+#include "odp/prefetch.h"
 #include "odp/space.h"
 #include "odp/stream.h"
 #include "odp/vmacache.h"
@@ -25,11 +27,13 @@ struct odp_space {
 	_Atomic uint32_t changes;  /* of mappings, as reported */
 	_Atomic uint32_t activity; /* anything for the sweep to do again */
 	struct odp_cfg cfg;
+	struct guard guard;
 
 	struct fault_queue faults; /* its lock guards what follows, and making and freeing leaves */
 	struct list regions;
 	struct owners owners;
 	struct vmacache vmas;
+	struct prefetch_queue prefetches;
 	struct streams streams;
 	bool stopping;
 	uint64_t drivers; /* bit per driver[] that is running or being made */
@@ -55,6 +59,12 @@ static inline void odp_active(struct odp_space *s)
 	atomic_fetch_add_explicit(&s->activity, 1, memory_order_relaxed);
 }
 
+/* When an event that was raised then may be over; 0: at any time. */
+static inline uint64_t odp_due(const struct odp_space *s, uint64_t raised_ns)
+{
+	return s->cfg.fault_latency_ns ? raised_ns + s->cfg.fault_latency_ns : 0;
+}
+
 /* Adds n to a counter of the region (c, may be NULL) and of the device. */
 #define odp_count(s, c, field, n)                                                                            \
 	do {                                                                                                 \
@@ -68,15 +78,24 @@ static inline void odp_active(struct odp_space *s)
 /* ---- resolve.c ---- */
 
 struct odp_outcome {
-	int err;     /* 0, -EACCES, -EFAULT: of the first page */
-	bool forced; /* it could not be kept valid: let the access through */
+	int err;	 /* 0, -EACCES, -EFAULT: of the first page */
+	bool forced;	 /* it could not be kept valid: let the access through */
+	unsigned mapped; /* pages that were needed and are valid */
 };
 
 /*
  * Resolves an event, populating at most `limit` of its pages, and ends it: its waiters are told. spot: the
- * calling thread is an access and must not dawdle. Without locks.
+ * calling thread is an access and must not dawdle. Otherwise an event that is not due yet (f->due_ns) is
+ * resolved and put off; odp_resolve_due() ends it. Without locks.
  */
 struct odp_outcome odp_resolve(struct odp_space *s, struct fault *f, unsigned limit, bool spot);
+/* Ends an event that was put off and taken back: whatever was dropped meanwhile is resolved again. */
+struct odp_outcome odp_resolve_due(struct odp_space *s, struct fault *f);
+/*
+ * Ends an event whose pages are in memory or not: the leading `resident` ones become valid, nothing is
+ * populated.
+ */
+struct odp_outcome odp_resolve_resident(struct odp_space *s, struct fault *f, unsigned resident);
 
 /* ---- huge.c ---- */
 
@@ -88,7 +107,8 @@ void odp_huge_take(struct odp_space *s, struct fault *f);
 
 /* ---- imprecise.c ---- */
 
-/* Carries out an imprecise event and tells its waiter. The calling thread may sleep. Without locks. */
+/* Resolves what an imprecise event stands for, all but its end. The calling thread may sleep. Without locks.
+ */
 void odp_imprecise(struct odp_space *s, struct fault *f);
 
 /* ---- raise.c ---- */
@@ -104,11 +124,17 @@ void odp_remember(struct odp_region *r, uintptr_t page, int err, bool forced);
  */
 void odp_verify(struct odp_space *s, struct leaf *leaf, uintptr_t base, unsigned first, unsigned last);
 
+/* ---- sweep.c ---- */
+
+/* Lets the guard look, and what it held back go on when it is over. Without locks. */
+void odp_tick_guard(struct odp_space *s, uint64_t now);
+
 /* ---- driver.c ---- */
 
 /*
- * Sees to it that a thread will come for what is in the line: makes one if all are busy, or does the work
- * itself when there is none and none can be made. Without locks.
+ * Sees to it that a thread will come for what is in the line and for queued prefetches: makes one if all are
+ * busy, or does the work itself (and drops the prefetches) when there is none and none can be made. Without
+ * locks.
  */
 void odp_drivers_need(struct odp_space *s);
 /* Joins all. The line is empty when it returns. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Driver threads: they take fault events off the line and resolve them, one each at a time, and may sleep in
- * the kernel while they do. They start one by one, when the line is longer than the threads that are idle,
+ * the kernel while they do; end those that had to be kept until they are due; and carry out prefetches when
+ * there is nothing else to do. They start one by one, when there is more to do than there are idle threads,
  * and stay until the space closes.
  */
 #include <errno.h>
@@ -11,29 +12,79 @@
 #include "base/log.h"
 #include "odp/core.h"
 
+/* What a driver thread does next, the first that there is. Under the lock, which is dropped meanwhile. */
+static bool end_due(struct odp_space *s)
+{
+	/* At the end nobody waits any more. */
+	struct fault *f = fault_due(&s->faults, s->stopping ? UINT64_MAX : clock_ns());
+
+	if (!f)
+		return false;
+	fault_unlock(&s->faults);
+	odp_resolve_due(s, f);
+	fault_lock(&s->faults);
+	return true;
+}
+
+static bool resolve_next(struct odp_space *s)
+{
+	struct fault *f = fault_dequeue(&s->faults);
+	bool others_wait;
+
+	if (!f)
+		return false;
+	/* It may take long: what is due meanwhile is somebody else's. */
+	others_wait = !list_empty(&s->faults.due);
+	if (others_wait)
+		pthread_cond_signal(&s->faults.work);
+	fault_unlock(&s->faults);
+	if (others_wait)
+		odp_drivers_need(s);
+	odp_resolve(s, f, f->pages, false);
+	odp_tick_guard(s, clock_ns());
+	fault_lock(&s->faults);
+	return true;
+}
+
+static bool prefetch_next(struct odp_space *s)
+{
+	if (s->stopping || !prefetch_ready(s))
+		return false;
+	prefetch_some(s);
+	fault_unlock(&s->faults);
+	odp_tick_guard(s, clock_ns());
+	fault_lock(&s->faults);
+	return true;
+}
+
+/* Until there is something to do, or something is due. Under the lock. */
+static void idle(struct odp_space *s)
+{
+	uint64_t due = fault_due_at(&s->faults), held = prefetch_held_until(s), at = due < held ? due : held;
+	struct timespec until = { (time_t)(at / NSEC_PER_SEC), (long)(at % NSEC_PER_SEC) };
+
+	s->drivers_idle++;
+	if (at == UINT64_MAX)
+		lock_wait(&s->faults.work, &s->faults.lock);
+	else
+		lock_timedwait(&s->faults.work, &s->faults.lock, &until);
+	s->drivers_idle--;
+}
+
 static void *driver_main(void *arg)
 {
 	struct odp_space *s = arg;
-	struct fault_queue *q = &s->faults;
-	struct fault *f;
 
 	pthread_setname_np(pthread_self(), "unpin-odp");
-	fault_lock(q);
+	fault_lock(&s->faults);
 	for (;;) {
-		f = fault_dequeue(q);
-		if (f) {
-			fault_unlock(q);
-			odp_resolve(s, f, f->pages, false);
-			fault_lock(q);
+		if (end_due(s) || resolve_next(s) || prefetch_next(s))
 			continue;
-		}
 		if (s->stopping)
 			break;
-		s->drivers_idle++;
-		lock_wait(&q->work, &q->lock);
-		s->drivers_idle--;
+		idle(s);
 	}
-	fault_unlock(q);
+	fault_unlock(&s->faults);
 	return NULL;
 }
 
@@ -55,12 +106,18 @@ static int start(pthread_t *thread, struct odp_space *s)
 	return -err;
 }
 
+/* How many threads could be used at once. Under the lock. */
+static unsigned wanted(const struct odp_space *s)
+{
+	return s->faults.line.len + !list_empty(&s->faults.due) + prefetch_ready(s);
+}
+
 /* A free slot, reserved; -1: there are threads enough. Under the lock. */
 static int reserve(struct odp_space *s)
 {
 	int slot;
 
-	if (s->faults.line_len <= s->drivers_idle ||
+	if (wanted(s) <= s->drivers_idle ||
 		(unsigned)__builtin_popcountll(s->drivers) == s->cfg.driver_threads)
 		return -1;
 	slot = __builtin_ctzll(~s->drivers);
@@ -68,18 +125,31 @@ static int reserve(struct odp_space *s)
 	return slot;
 }
 
+static void sleep_until(uint64_t due)
+{
+	struct timespec until = { (time_t)(due / NSEC_PER_SEC), (long)(due % NSEC_PER_SEC) };
+
+	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+		;
+}
+
 static void do_it_ourselves(struct odp_space *s)
 {
-	struct fault *f;
-
+	fault_lock(&s->faults);
 	for (;;) {
-		fault_lock(&s->faults);
-		f = fault_dequeue(&s->faults);
+		uint64_t due;
+
+		if (resolve_next(s) || end_due(s))
+			continue;
+		due = fault_due_at(&s->faults);
+		if (due == UINT64_MAX)
+			break;
 		fault_unlock(&s->faults);
-		if (!f)
-			return;
-		odp_resolve(s, f, f->pages, false);
+		sleep_until(due);
+		fault_lock(&s->faults);
 	}
+	prefetch_drop_all(s);
+	fault_unlock(&s->faults);
 }
 
 void odp_drivers_need(struct odp_space *s)

@@ -110,35 +110,49 @@ static uintptr_t least(uintptr_t a, uintptr_t b)
 	return a < b ? a : b;
 }
 
-struct fault *odp_event(struct odp_region *r, struct leaf *leaf, uintptr_t page, const struct vma *vma,
-	unsigned needed, unsigned most, bool write)
+struct fault *odp_event_over(struct odp_region *r, struct leaf *leaf, uintptr_t page, const struct vma *vma,
+	unsigned pages, bool write)
 {
-	struct odp_space *s = r->space;
-	uintptr_t leaf_end = (page | (LEAF_BYTES - 1)) + 1;
-	uintptr_t stop = least(least(odp_region_end(r), vma->end), leaf_end);
-	unsigned first = leaf_page(page), pages;
-	struct fault *f = fault_new(&s->faults, r, page, 1);
+	unsigned first = leaf_page(page);
+	struct fault *f = fault_new(&r->space->faults, r, page, 1);
 
 	if (!f)
 		return NULL;
-	pages = widen(stream_take(&s->streams, r, page), needed, most);
-	if (pages > pages_to(page, stop))
-		pages = pages_to(page, stop);
-	f->huge = !huge_pages(vma) && leaf_raisable(leaf, write);
-	if (huge_pages(vma)) {
+	f->hugetlb = huge_pages(vma);
+	f->huge = !f->hugetlb && leaf_raisable(leaf, write);
+	if (f->hugetlb) {
 		f->pages = leaf_raise(leaf, first, LEAF_PAGES - 1, write);
 		f->before = leaf_raise_below(leaf, first, write);
 	} else {
 		f->pages = leaf_raise(leaf, first, first + pages - 1, write);
-		stream_put(&s->streams, r, page + (uintptr_t)f->pages * ODP_PAGE, f->pages);
 	}
-	f->needed = needed < f->pages ? needed : f->pages;
 	f->write = write;
 	/* What lives in memory only leaves it by swap. */
 	f->file = vma->file && !vma->shmem;
 	f->owner = r->owner;
 	f->leaf = leaf;
 	f->raised_ns = clock_ns();
+	return f;
+}
+
+struct fault *odp_event(struct odp_region *r, struct leaf *leaf, uintptr_t page, const struct vma *vma,
+	unsigned needed, unsigned most, bool write)
+{
+	struct odp_space *s = r->space;
+	uintptr_t leaf_end = (page | (LEAF_BYTES - 1)) + 1;
+	uintptr_t stop = least(least(odp_region_end(r), vma->end), leaf_end);
+	unsigned pages =
+		widen(stream_take(&s->streams, r, page), needed, guard_window(&s->guard, needed, most));
+	struct fault *f;
+
+	if (pages > pages_to(page, stop))
+		pages = pages_to(page, stop);
+	f = odp_event_over(r, leaf, page, vma, pages, write);
+	if (!f)
+		return NULL;
+	if (!f->hugetlb)
+		stream_put(&s->streams, r, page + (uintptr_t)f->pages * ODP_PAGE, f->pages);
+	f->needed = needed < f->pages ? needed : f->pages;
 	odp_count(s, r->odp, page_faults, f->needed);
 	return f;
 }
@@ -148,8 +162,14 @@ static struct fault *make_event(struct access *a, struct leaf *leaf, uintptr_t p
 {
 	unsigned needed = pages_to(page, least(a->va + a->n, (page | (LEAF_BYTES - 1)) + 1));
 	bool disk = vma->file && !vma->shmem;
+	struct fault *f =
+		odp_event(a->r, leaf, page, vma, needed, disk ? ODP_DRIVER_BATCH : ODP_SPOT_BATCH, a->write);
 
-	return odp_event(a->r, leaf, page, vma, needed, disk ? ODP_DRIVER_BATCH : ODP_SPOT_BATCH, a->write);
+	if (f) {
+		f->flow = a->w ? a->w->flow : NULL;
+		f->due_ns = odp_due(a->s, f->raised_ns);
+	}
+	return f;
 }
 
 int odp_park(struct access *a, struct fault *f, uintptr_t page, bool raiser)
@@ -164,6 +184,24 @@ int odp_park(struct access *a, struct fault *f, uintptr_t page, bool raiser)
 	w->resolved_ns = 0;
 	w->result = 0;
 	fault_join(f, a->r, w, raiser);
+	return -EINPROGRESS;
+}
+
+int odp_wait_for_room(struct access *a, uintptr_t page, const struct access *before)
+{
+	struct odp_waiter *w = a->w;
+
+	odp_count(a->s, a->r->odp, faults_crowded, 1);
+	if (!w)
+		return -EINPROGRESS;
+	w->addr = page;
+	w->high = before->high;
+	w->forced = before->lost;
+	w->imprecise = before->imprecise;
+	w->raised_ns = clock_ns();
+	w->resolved_ns = 0;
+	w->result = 0;
+	fault_crowd(a->r, w);
 	return -EINPROGRESS;
 }
 
@@ -332,7 +370,8 @@ static int join(struct access *a, struct fault *f, uintptr_t page)
 }
 
 /* 0: *f is an event of our own. Under the lock. Else as odp_raise(). */
-static int raise_or_join(struct access *a, uintptr_t page, const struct vma *vma, struct fault **f)
+static int raise_or_join(struct access *a, uintptr_t page, const struct access *before, const struct vma *vma,
+	struct fault **f)
 {
 	struct leaf *leaf;
 	int err;
@@ -346,6 +385,8 @@ static int raise_or_join(struct access *a, uintptr_t page, const struct vma *vma
 		return join(a, *f, page);
 	if (leaf && !page_missing(leaf, page, a->write))
 		return ODP_AGAIN;
+	if (leaf && !fault_room(a->r, a->w && a->w->admitted))
+		return odp_wait_for_room(a, page, before);
 	err = a->w ? 0 : recall(a, page);
 	if (err)
 		return err;
@@ -361,6 +402,7 @@ static int raise_or_join(struct access *a, uintptr_t page, const struct vma *vma
 int odp_raise(struct access *a, uintptr_t page)
 {
 	struct fault_queue *q = &a->s->faults;
+	const struct access before = *a;
 	struct fault *f;
 	struct vma vma;
 	int err;
@@ -378,7 +420,7 @@ int odp_raise(struct access *a, uintptr_t page)
 	if (a->lost >= ODP_FORCED)
 		return ODP_AGAIN;
 	fault_lock(q);
-	err = raise_or_join(a, page, &vma, &f);
+	err = raise_or_join(a, page, &before, &vma, &f);
 	fault_unlock(q);
 	return err ? err : see_to(a, f, page, &vma);
 }

@@ -60,6 +60,19 @@ int odp_mapping(struct odp_space *s, uintptr_t page, bool write, struct vma *vma
 struct fault *odp_event(struct odp_region *r, struct leaf *leaf, uintptr_t page, const struct vma *vma,
 	unsigned needed, unsigned most, bool write);
 
+/*
+ * The same for just these pages, or as many of them as can be had, without the stream and the counters: the
+ * caller fills f->needed.
+ */
+struct fault *odp_event_over(struct odp_region *r, struct leaf *leaf, uintptr_t page, const struct vma *vma,
+	unsigned pages, bool write);
+
+/*
+ * The region has as many events under way as it may: a->w waits for room, and then comes for this page as if
+ * it had not been here, as it was before (counted). Under the lock, as odp_park(). -EINPROGRESS.
+ */
+int odp_wait_for_room(struct access *a, uintptr_t page, const struct access *before);
+
 /* An event of a waiter with scan(), which names no page. ODP_AGAIN: no memory for one. Else as odp_raise().
  */
 int odp_raise_imprecise(struct access *a, uintptr_t page);

@@ -24,12 +24,12 @@ void odp_region_init(struct odp_region *r)
 	struct odp_space *s = r->space;
 
 	list_init(&r->node);
-	list_init(&r->waiters);
-	list_init(&r->faults);
+	list_init(&r->prefetches);
 	memset(r->verdict, 0, sizeof(r->verdict));
 	r->folded_in = atomic_load_explicit(&r->odp->bytes_in, memory_order_relaxed);
 	r->folded_out = atomic_load_explicit(&r->odp->bytes_out, memory_order_relaxed);
 	fault_lock(&s->faults);
+	fault_region_begin(&s->faults, r);
 	r->owner = owner_take(&s->owners, first_page(r), end_page(r), r->odp);
 	list_add_tail(&s->regions, &r->node);
 	fault_unlock(&s->faults);
@@ -77,6 +77,7 @@ void odp_region_fini(struct odp_region *r)
 	fault_lock(&s->faults);
 	atomic_store(&r->closing, true);
 	list_del(&r->node);
+	prefetch_region_end(r);
 	fault_region_scanned(&s->faults, r);
 	last = list_empty(&s->regions);
 	fault_region_end(r, &told);

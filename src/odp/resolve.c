@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "base/trace.h"
 #include "mm/page.h"
 #include "mm/populate.h"
 #include "odp/core.h"
@@ -52,39 +53,70 @@ static void settle_below(const struct fault *f, int err)
 }
 
 /*
- * Populates and maps. The event owns all its pages until the first leaf_settle(), and after that the first
- * one as long as it has not been mapped. *mapped: it has been; *handled: how many needed pages were. Returns
- * the error of the last populate.
+ * The first round: populates. Populate does not say which page was the obstacle: the first one alone decides,
+ * the others find out for themselves.
  */
-static int fill_and_map(
-	struct odp_space *s, struct fault *f, unsigned limit, bool spot, bool *mapped, unsigned *handled)
+static void fill_first(struct odp_space *s, struct fault *f, unsigned limit, bool spot)
 {
-	unsigned first = leaf_page(f->addr), n = limit < f->pages ? limit : f->pages, one;
-	int err = fill(f, n, spot);
-
-	/*
-	 * Populate does not say which page was the obstacle: the first one alone decides, the others find out
-	 * for themselves.
-	 */
-	if (err && n > 1) {
-		n = 1;
-		err = fill(f, 1, spot);
+	f->populated = limit < f->pages ? limit : f->pages;
+	guard_spend(&s->guard, (uint64_t)f->populated * ODP_PAGE);
+	f->error = fill(f, f->populated, spot);
+	if (f->error && f->populated > 1) {
+		f->populated = 1;
+		f->error = fill(f, 1, spot);
 	}
+	if (f->error)
+		f->populated = 0;
+}
+
+/* What has become valid of an event. */
+struct mapped {
+	bool first;
+	unsigned needed, ahead; /* pages */
+};
+
+/* Part of an event's pages that begin with the nth. Returns whether the first of them was mapped. */
+static bool settle(const struct fault *f, unsigned nth, unsigned pages, unsigned *mapped)
+{
+	unsigned first = leaf_page(f->addr) + nth, populated = f->populated > nth ? f->populated - nth : 0;
+
+	return leaf_settle(f->leaf, first, first + pages - 1, populated < pages ? populated : pages, f->write,
+		f->file, odp_tick(), f->owner, pages, mapped);
+}
+
+/* Those ahead of the access are nobody's but the event's until they are settled, in one step. */
+static void settle_ahead(const struct fault *f, struct mapped *m)
+{
+	unsigned first = leaf_page(f->addr) + f->needed;
+
+	if (f->needed < f->pages && !settle(f, f->needed, f->pages - f->needed, &m->ahead))
+		leaf_give_up(f->leaf, first, first);
+}
+
+/*
+ * Maps. The event owns all its pages until they are settled, and after that the first one as long as it has
+ * not been mapped: then it is resolved again. Returns the error of the last populate.
+ */
+static int map(struct odp_space *s, struct fault *f, bool spot, struct mapped *m)
+{
+	unsigned first = leaf_page(f->addr), one;
+	int err = f->error;
+
 	if (!err && f->huge) {
 		odp_huge_take(s, f);
 		if (f->huge)
-			n = f->pages;
+			f->populated = f->pages;
 	}
 	settle_below(f, err);
-	*mapped = leaf_settle(f->leaf, first, first + f->pages - 1, err ? 0 : n, f->write, f->file,
-		odp_tick(), f->owner, f->needed, handled);
+	settle_ahead(f, m);
+	m->first = settle(f, 0, f->needed, &m->needed);
 	/* Clean and not mapped: it is the populate that failed. */
-	while (!*mapped && f->retried < ODP_FORCED && leaf_again(f->leaf, first, first)) {
+	while (!m->first && !f->no_fault && f->retried < ODP_FORCED && leaf_again(f->leaf, first, first)) {
 		f->retried++;
 		err = fill(f, 1, spot);
-		*mapped = leaf_settle(
-			f->leaf, first, first, err ? 0 : 1, f->write, f->file, odp_tick(), f->owner, 1, &one);
-		*handled += one;
+		f->populated = !err;
+		m->first = settle(f, 0, 1, &one);
+		m->needed += one;
 	}
 	return err;
 }
@@ -93,6 +125,12 @@ static void record(struct odp_space *s, const struct fault *f, bool spot, uint64
 {
 	struct hist *step = s->cfg.step_ns[f->major];
 
+	if (trace_enabled())
+		trace_record(TRACE_RESOLVE, f->started_ns, now, f->addr, f->pages);
+	if (f->prefetch)
+		return;
+	if (trace_enabled())
+		trace_record(TRACE_FAULT, f->raised_ns, now, f->addr, f->pages);
 	hist_add(&step[UNPIN_STEP_RESOLVE], now - f->started_ns);
 	if (spot) {
 		hist_add(&step[UNPIN_STEP_TOTAL], now - f->raised_ns);
@@ -102,45 +140,48 @@ static void record(struct odp_space *s, const struct fault *f, bool spot, uint64
 }
 
 /* Under the fault queue's lock: the region may end at any other time. */
-static void settle_counts(struct odp_space *s, const struct fault *f, unsigned handled, int err)
+static void settle_counts(struct odp_space *s, const struct fault *f, const struct mapped *m, int err)
 {
 	struct unpin_odp_counters *c = f->region ? f->region->odp : NULL;
 
-	odp_count(s, c, page_faults_handled, handled);
+	if (f->retried)
+		odp_count(s, c, faults_retried, f->retried);
+	if (f->prefetch) {
+		odp_count(s, c, page_prefetch, m->needed + m->ahead);
+		return;
+	}
+	odp_count(s, c, page_faults_handled, m->needed);
+	/* What a huge page brings with it is not read ahead: it costs nothing. */
+	if (m->ahead && !f->huge && !f->hugetlb)
+		odp_count(s, c, page_readahead, m->ahead);
 	if (f->major)
 		odp_count(s, c, faults_major, 1);
 	else
 		odp_count(s, c, faults_minor, 1);
-	if (f->retried)
-		odp_count(s, c, faults_retried, f->retried);
 	if (err)
 		odp_count(s, c, faults_failed, 1);
 }
 
-struct odp_outcome odp_resolve(struct odp_space *s, struct fault *f, unsigned limit, bool spot)
+/* The steps map and resume. */
+static struct odp_outcome finish(struct odp_space *s, struct fault *f, bool spot)
 {
-	struct odp_outcome out = { 0, false };
+	struct odp_outcome out = { 0, false, 0 };
 	struct list told = LIST_INIT(told);
-	unsigned handled;
-	bool mapped;
+	struct mapped m = { false, 0, 0 };
 	uint64_t now;
 
-	if (f->imprecise) {
-		odp_imprecise(s, f);
-		return out;
-	}
-	f->started_ns = spot ? f->raised_ns : clock_ns();
-	out.err = fill_and_map(s, f, limit, spot, &mapped, &handled);
+	out.err = map(s, f, spot, &m);
 	now = clock_ns();
 	record(s, f, spot, now);
 
 	fault_lock(&s->faults);
-	if (!mapped)
+	if (!m.first)
 		leaf_give_up(f->leaf, leaf_page(f->addr), leaf_page(f->addr));
-	out.forced = !mapped && (!out.err || out.err == -EAGAIN);
-	if (mapped || out.forced)
+	out.forced = !m.first && (!out.err || out.err == -EAGAIN);
+	if (m.first || out.forced)
 		out.err = 0;
-	settle_counts(s, f, handled, out.err);
+	out.mapped = m.needed;
+	settle_counts(s, f, &m, out.err);
 	if (f->alone && f->region)
 		odp_remember(f->region, f->addr, out.err, out.forced);
 	fault_finish(&s->faults, f, out.err, out.forced, now, &told);
@@ -149,4 +190,55 @@ struct odp_outcome odp_resolve(struct odp_space *s, struct fault *f, unsigned li
 	odp_active(s);
 	fault_tell(&told);
 	return out;
+}
+
+/* What it named has been resolved; whatever came of that, its waiter tries again. */
+static struct odp_outcome finish_imprecise(struct odp_space *s, struct fault *f)
+{
+	struct list told = LIST_INIT(told);
+
+	fault_lock(&s->faults);
+	fault_finish(&s->faults, f, 0, false, clock_ns(), &told);
+	fault_unlock(&s->faults);
+	fault_tell(&told);
+	return (struct odp_outcome){ 0, false, 0 };
+}
+
+/* Whether the event was too fast, and has been kept for later. */
+static bool put_off(struct odp_space *s, struct fault *f)
+{
+	bool later = f->due_ns && clock_ns() < f->due_ns;
+
+	if (!later)
+		return false;
+	fault_lock(&s->faults);
+	fault_put_off(&s->faults, f);
+	fault_unlock(&s->faults);
+	return true;
+}
+
+struct odp_outcome odp_resolve(struct odp_space *s, struct fault *f, unsigned limit, bool spot)
+{
+	f->started_ns = spot ? f->raised_ns : clock_ns();
+	if (f->imprecise)
+		odp_imprecise(s, f);
+	else
+		fill_first(s, f, limit, spot);
+	if (!spot && put_off(s, f))
+		return (struct odp_outcome){ 0, false, 0 };
+	return f->imprecise ? finish_imprecise(s, f) : finish(s, f, spot);
+}
+
+struct odp_outcome odp_resolve_due(struct odp_space *s, struct fault *f)
+{
+	return f->imprecise ? finish_imprecise(s, f) : finish(s, f, false);
+}
+
+struct odp_outcome odp_resolve_resident(struct odp_space *s, struct fault *f, unsigned resident)
+{
+	f->started_ns = clock_ns();
+	f->populated = resident;
+	f->error = resident ? 0 : -ENODATA;
+	f->no_fault = true;
+	return finish(s, f, false);
 }

@@ -11,7 +11,18 @@ static int check(const struct odp_cfg *cfg)
 {
 	if (!cfg->driver_threads || cfg->driver_threads > ODP_DRIVERS_MAX)
 		return -EINVAL;
-	return cfg->totals && cfg->step_ns && cfg->table_bytes && cfg->leaves ? 0 : -EINVAL;
+	if (cfg->mode != ODP_PRECISE && cfg->mode != ODP_IMPRECISE)
+		return -EINVAL;
+	/* An hour: what is more is a mistake, and the end of the clock is far. */
+	if (cfg->fault_latency_ns > 3600 * NSEC_PER_SEC)
+		return -EINVAL;
+	return cfg->totals && cfg->storm && cfg->step_ns && cfg->table_bytes && cfg->leaves ? 0 : -EINVAL;
+}
+
+/* Of the driver threads a quarter may be at prefetches, so that the others are free for faults. */
+static unsigned prefetchers(unsigned threads)
+{
+	return threads < 8 ? 1 : threads / 4;
 }
 
 static int make_tables(struct odp_space *s)
@@ -52,6 +63,8 @@ int odp_space_open(const struct odp_cfg *cfg, struct odp_space **out)
 	err = fault_queue_init(&s->faults);
 	if (err)
 		goto out_tables;
+	guard_init(&s->guard, &cfg->storm_limits, cfg->storm, &cfg->totals->faults_major, clock_ns());
+	prefetch_queue_init(&s->prefetches, prefetchers(cfg->driver_threads));
 	*out = s;
 	return 0;
 out_tables:
@@ -66,6 +79,7 @@ void odp_space_close(struct odp_space *s)
 {
 	assert(list_empty(&s->regions));
 	odp_drivers_stop(s);
+	prefetch_queue_destroy(&s->prefetches);
 	fault_queue_destroy(&s->faults);
 	destroy_tables(s);
 	lock_fini(&s->sweep_lock);

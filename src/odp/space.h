@@ -34,12 +34,15 @@
 #include "base/list.h"
 #include "base/segment.h"
 #include "mm/safecopy.h"
+#include "odp/turns.h"
 
 struct odp_space;
 
-#define ODP_FORCED     3u	   /* rounds lost before an access is let through */
-#define ODP_VERDICTS   8u	   /* pages whose faults nobody waited for that a region remembers */
-#define ODP_VERDICT_NS 2000000000u /* for so long; the longest RNR timer is 655 ms */
+#define ODP_FORCED	  3u	      /* rounds lost before an access is let through */
+#define ODP_VERDICTS	  8u	      /* pages whose faults nobody waited for that a region remembers */
+#define ODP_VERDICT_NS	  2000000000u /* for so long; the longest RNR timer is 655 ms */
+#define ODP_REGION_EVENTS 256u	/* events under way that accesses to a region raised; others wait for room */
+#define ODP_PREFETCHES	  4096u /* requests queued */
 
 /*
  * Thresholds of a storm: majors per second and the share of wall time (parts per million) in which some task
@@ -104,10 +107,13 @@ struct odp_region {
 	struct unpin_odp_counters *odp;
 	/* The room's, from here on. Under the fault queue's lock, unless said otherwise. */
 	_Atomic bool closing;
-	uint16_t owner;	     /* its number in the table's groups */
-	struct list node;    /* on the space's list */
-	struct list waiters; /* parked on this region */
-	struct list faults;  /* events that it raised */
+	uint16_t owner;		/* its number in the table's groups */
+	struct list node;	/* on the space's list */
+	struct list waiters;	/* parked on this region */
+	struct list faults;	/* events that it raised */
+	unsigned events;	/* of those, how many */
+	struct turns crowd;	/* odp_waiter.turn of accesses that wait for room among them */
+	struct list prefetches; /* requests queued */
 	struct odp_verdict {
 		uintptr_t page;
 		uint64_t until_ns;
@@ -156,6 +162,7 @@ struct odp_waiter {
 	const void *flow; /* whose it is (a queue pair): events of different flows take turns */
 	/* The room's, from here on. Under the fault queue's lock while it waits, else its owner's. */
 	struct list node, of_region;
+	struct turn turn; /* in the region's crowd */
 	struct odp_space *space;
 	struct odp_region *region;
 	void *fault;			 /* what it waits for; NULL: nothing */
@@ -166,6 +173,8 @@ struct odp_waiter {
 	bool raiser, major;
 	bool imprecise; /* its last event was */
 	bool scanning;	/* scan() runs */
+	bool crowded;	/* waits for room, not for an event */
+	bool admitted;	/* it was told that there is room: it goes before those who come now */
 };
 
 /*

@@ -70,11 +70,22 @@ static bool sweep_some(struct odp_space *s)
 	return false;
 }
 
+void odp_tick_guard(struct odp_space *s, uint64_t now)
+{
+	if (!guard_tick(&s->guard, now))
+		return;
+	fault_lock(&s->faults);
+	pthread_cond_broadcast(&s->faults.work);
+	fault_unlock(&s->faults);
+	odp_drivers_need(s);
+}
+
 bool odp_space_sweep(struct odp_space *s, uint64_t now)
 {
 	uint32_t activity;
 	bool more = true;
 
+	odp_tick_guard(s, now);
 	if (!lock_try(&s->sweep_lock))
 		return true;
 	atomic_store_explicit(&s->swap_on, residency_swap_on(now), memory_order_relaxed);
@@ -86,5 +97,6 @@ bool odp_space_sweep(struct odp_space *s, uint64_t now)
 		more = activity != s->sweep_activity;
 	}
 	lock_drop(&s->sweep_lock);
-	return more;
+	/* A storm ends by somebody looking, when no fault comes any more too. */
+	return more || guard_storm(&s->guard);
 }

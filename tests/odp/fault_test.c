@@ -10,10 +10,11 @@ static int setup(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		memset(&region[i], 0, sizeof(region[i]));
-		list_init(&region[i].waiters);
-		list_init(&region[i].faults);
+		if (!i && fault_queue_init(&q))
+			return -1;
+		fault_region_begin(&q, &region[i]);
 	}
-	return fault_queue_init(&q);
+	return 0;
 }
 
 static int teardown(void **state)
@@ -70,10 +71,10 @@ static void the_line_is_first_in_first_out(void **state)
 		f[i] = fault_new(&q, &region[0], AT(i), 1);
 		fault_enqueue(&q, f[i]);
 	}
-	assert_int_equal(q.line_len, 3);
+	assert_int_equal(q.line.len, 3);
 	for (unsigned i = 0; i < 3; i++)
 		assert_ptr_equal(fault_dequeue(&q), f[i]);
-	assert_int_equal(q.line_len, 0);
+	assert_int_equal(q.line.len, 0);
 	for (unsigned i = 0; i < 3; i++)
 		finish(f[i], 0, false);
 }

@@ -33,6 +33,7 @@ struct fixture {
 	struct unpin_odp_counters totals;
 	struct hist steps[2][UNPIN_STEPS];
 	_Atomic uint64_t table_bytes, leaves;
+	struct unpin_storm storm;
 	struct odp_space *space;
 };
 
@@ -41,6 +42,8 @@ struct fixture {
 static struct fixture fx;
 static struct unpin_odp_counters fixture_row[FIXTURE_ROWS];
 static _Atomic unsigned fixture_rows;
+/* Of every fault, for the spaces that are opened next. */
+static uint64_t fixture_latency;
 
 static void fixture_observer(enum mm_change what, uintptr_t addr, size_t len)
 {
@@ -52,6 +55,8 @@ static int fixture_open(unsigned threads)
 {
 	struct odp_cfg cfg = {
 		.driver_threads = threads,
+		.fault_latency_ns = fixture_latency,
+		.storm = &fx.storm,
 		.totals = &fx.totals,
 		.step_ns = fx.steps,
 		.table_bytes = &fx.table_bytes,
@@ -59,6 +64,7 @@ static int fixture_open(unsigned threads)
 	};
 
 	memset(&fx.totals, 0, sizeof(fx.totals));
+	memset(&fx.storm, 0, sizeof(fx.storm));
 	memset(fixture_row, 0, sizeof(fixture_row));
 	atomic_store(&fixture_rows, 0);
 	for (unsigned i = 0; i < UNPIN_STEPS; i++) {
