@@ -422,6 +422,139 @@ static void a_dense_gigabyte_costs_less_than_two_bytes_a_page(void **state)
 	free(buf);
 }
 
+/* ---- accesses that do not wait ---- */
+
+static int write_alone(struct odp_region *r, void *to, const char *text)
+{
+	return odp_copy_in(r, SAFECOPY_FIXUP, (uintptr_t)to, text, strlen(text) + 1, NULL);
+}
+
+/* Comes again until it is told something, as a peer does after a receiver-not-ready answer. */
+static int write_again(struct odp_region *r, void *to, const char *text)
+{
+	int err;
+
+	while ((err = write_alone(r, to, text)) == -EINPROGRESS)
+		usleep(100);
+	return err;
+}
+
+static void an_access_that_does_not_wait_is_never_resolved_on_the_spot(void **state)
+{
+	char *p = fresh(PAGE, PROT_READ | PROT_WRITE), got[8];
+	struct odp_region r;
+
+	region_open(&r, p, PAGE, true);
+	assert_int_equal(write_alone(&r, p, "alone"), -EINPROGRESS);
+	assert_int_equal(write_again(&r, p, "alone"), 0);
+	assert_string_equal(p, "alone");
+	assert_int_equal(odp_copy_out(&r, SAFECOPY_FIXUP, (uintptr_t)p, got, 6, NULL), 0);
+	assert_counter(r.odp, page_faults, 1);
+	assert_counter(r.odp, page_faults_handled, 1);
+	odp_region_fini(&r);
+	assert_int_equal(write_alone(&r, p, "gone"), -ECANCELED);
+	munmap(p, PAGE);
+}
+
+static void what_the_mapping_tells_is_returned_at_once(void **state)
+{
+	char *p = fresh(2 * PAGE, PROT_READ);
+	struct odp_region r;
+
+	munmap(p + PAGE, PAGE);
+	region_open(&r, p, 2 * PAGE, true);
+	assert_int_equal(write_alone(&r, p, "x"), -EACCES);
+	assert_int_equal(write_alone(&r, p + PAGE, "x"), -EFAULT);
+	odp_region_fini(&r);
+	munmap(p, PAGE);
+}
+
+static void what_only_populate_finds_is_told_to_the_next_one_once(void **state)
+{
+	int fd = file_of(PAGE);
+	char *p = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	struct odp_region r;
+
+	region_open(&r, p, 2 * PAGE, true);
+	assert_int_equal(write_alone(&r, p + PAGE, "x"), -EINPROGRESS);
+	assert_int_equal(write_again(&r, p + PAGE, "x"), -EFAULT);
+	/* The file has grown meanwhile. */
+	assert_int_equal(ftruncate(fd, 2 * PAGE), 0);
+	assert_int_equal(write_again(&r, p + PAGE, "grown"), 0);
+	assert_string_equal(p + PAGE, "grown");
+	odp_region_fini(&r);
+	munmap(p, 2 * PAGE);
+	close(fd);
+}
+
+static _Atomic bool stop_dropping;
+
+static void *drop_for_ever(void *arg)
+{
+	while (!atomic_load(&stop_dropping))
+		madvise(arg, PAGE, MADV_DONTNEED);
+	return NULL;
+}
+
+static void an_endless_dontneed_loop_does_not_hold_it_up(void **state)
+{
+	char *p = fresh(PAGE, PROT_READ | PROT_WRITE);
+	struct odp_region r;
+	pthread_t thread;
+
+	region_open(&r, p, PAGE, true);
+	atomic_store(&stop_dropping, false);
+	assert_int_equal(pthread_create(&thread, NULL, drop_for_ever, p), 0);
+	for (unsigned i = 0; i < 20; i++)
+		assert_int_equal(write_again(&r, p, "x"), 0);
+	atomic_store(&stop_dropping, true);
+	pthread_join(thread, NULL);
+	odp_region_fini(&r);
+	munmap(p, PAGE);
+}
+
+static void with_slow_hardware_nothing_is_resolved_on_the_spot(void **state)
+{
+	char *p = fresh(PAGE, PROT_READ | PROT_WRITE);
+	struct witness it;
+	struct odp_region r;
+
+	witness_init(&it);
+	fx.space->cfg.fault_latency_ns = 1000;
+	region_open(&r, p, PAGE, true);
+	assert_int_equal(odp_copy_in(&r, SAFECOPY_FIXUP, (uintptr_t)p, "x", 1, &it.w), -EINPROGRESS);
+	assert_int_equal(witness_wait(&it), 0);
+	assert_int_equal(odp_copy_in(&r, SAFECOPY_FIXUP, (uintptr_t)p, "x", 1, &it.w), 0);
+	assert_counter(r.odp, faults_major, 0);
+	odp_region_fini(&r);
+	munmap(p, PAGE);
+}
+
+static void writes_to_shared_memory_are_resolved_on_the_spot(void **state)
+{
+	int fd = memfd_create("unpin-test", MFD_CLOEXEC);
+	char *p, *q = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct odp_region r, s;
+
+	if (residency_swap_on(clock_ns())) {
+		print_message("swap is on: absent pages of shared memory may be swapped out\n");
+		skip();
+	}
+	assert_int_equal(ftruncate(fd, 4 * PAGE), 0);
+	p = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	region_open(&r, p, 4 * PAGE, true);
+	region_open(&s, q, 4 * PAGE, true);
+	assert_int_equal(write_again(&r, p + 2 * PAGE, "there"), 0);
+	assert_int_equal(copy_in(&r, p, "absent", 7), 0);
+	assert_int_equal(copy_in(&s, q, "absent", 7), 0);
+	assert_counter(&fx.totals, faults_major, 0);
+	odp_region_fini(&r);
+	odp_region_fini(&s);
+	munmap(p, 4 * PAGE);
+	munmap(q, 4 * PAGE);
+	close(fd);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -447,6 +580,12 @@ int main(void)
 		TEST(an_ended_region_refuses),
 		TEST(a_terabyte_costs_only_what_is_touched),
 		TEST(a_dense_gigabyte_costs_less_than_two_bytes_a_page),
+		TEST(an_access_that_does_not_wait_is_never_resolved_on_the_spot),
+		TEST(what_the_mapping_tells_is_returned_at_once),
+		TEST(what_only_populate_finds_is_told_to_the_next_one_once),
+		TEST(an_endless_dontneed_loop_does_not_hold_it_up),
+		TEST(with_slow_hardware_nothing_is_resolved_on_the_spot),
+		TEST(writes_to_shared_memory_are_resolved_on_the_spot),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -140,6 +140,66 @@ static void raising_stops_at_what_is_not_to_be_raised(void **state)
 	assert_int_equal(leaf_raise(leaf, 20, 25, true), 6);
 }
 
+static void raising_downwards_stops_likewise(void **state)
+{
+	struct leaf *leaf = pagetable_make(&pt, 0);
+	unsigned leading;
+
+	assert_int_equal(leaf_raise_below(leaf, 0, true), 0);
+	assert_int_equal(leaf_raise(leaf, 200, 200, true), 1);
+	assert_int_equal(leaf_raise_below(leaf, 512, true), 311);
+	assert_int_equal(leaf_raise_below(leaf, 200, true), 200);
+	assert_int_equal(leaf_state(leaf, 0), PAGE_FAULTING);
+	assert_int_equal(leaf_state(leaf, 511), PAGE_FAULTING);
+	leaf_settle(leaf, 195, 200, 6, false, false, 1, 1, 6, &leading);
+	leaf_give_up(leaf, 0, 511);
+	/* Valid for reading: in the way of a read, not of a write. */
+	assert_int_equal(leaf_raise_below(leaf, 220, false), 19);
+	leaf_give_up(leaf, 0, 511);
+	assert_int_equal(leaf_raise_below(leaf, 220, true), 220);
+}
+
+static void a_leaf_is_raisable_when_nothing_in_it_is_in_the_way(void **state)
+{
+	struct leaf *leaf = pagetable_make(&pt, 0);
+	unsigned leading;
+
+	assert_true(leaf_raisable(leaf, true));
+	assert_true(leaf_raisable(leaf, false));
+	leaf_raise(leaf, 300, 300, false);
+	assert_false(leaf_raisable(leaf, true));
+	leaf_settle(leaf, 300, 300, 1, false, false, 1, 1, 1, &leading);
+	assert_true(leaf_raisable(leaf, true));
+	assert_false(leaf_raisable(leaf, false));
+}
+
+static void what_comes_with_a_page_settles_without_it(void **state)
+{
+	struct leaf *leaf = pagetable_make(&pt, 0);
+
+	leaf_raise(leaf, 0, 511, true);
+	leaf_drop(leaf, 2, page_mask(3, 3));
+	leaf_settle_rest(leaf, 5, 40, true, false, 7, 9);
+	assert_int_equal(leaf_state(leaf, 4), PAGE_FAULTING);
+	assert_int_equal(leaf_state(leaf, 5), PAGE_VALID_RW);
+	assert_int_equal(leaf_state(leaf, 19), PAGE_INVALID);
+	assert_int_equal(leaf_state(leaf, 40), PAGE_VALID_RW);
+	assert_int_equal(leaf_state(leaf, 41), PAGE_FAULTING);
+	assert_int_equal(leaf->owner[5], 9);
+	leaf_give_up(leaf, 0, 511);
+}
+
+static void a_leaf_remembers_for_a_second_that_it_is_small(void **state)
+{
+	struct leaf *leaf = pagetable_make(&pt, 0);
+
+	assert_false(leaf_small(leaf, 0));
+	leaf_note_small(leaf, 65530);
+	assert_true(leaf_small(leaf, 65530));
+	assert_true(leaf_small(leaf, 5));
+	assert_false(leaf_small(leaf, (uint16_t)(65530 + LEAF_SMALL_TICKS)));
+}
+
 static void settling_maps_what_is_clean_and_lets_go_of_the_rest(void **state)
 {
 	struct leaf *leaf = pagetable_make(&pt, 0);
@@ -250,6 +310,10 @@ int main(void)
 		TEST(walking_keeps_to_its_range),
 		TEST(only_empty_leaves_are_freed_and_their_nodes_with_them),
 		TEST(raising_stops_at_what_is_not_to_be_raised),
+		TEST(raising_downwards_stops_likewise),
+		TEST(a_leaf_is_raisable_when_nothing_in_it_is_in_the_way),
+		TEST(what_comes_with_a_page_settles_without_it),
+		TEST(a_leaf_remembers_for_a_second_that_it_is_small),
 		TEST(settling_maps_what_is_clean_and_lets_go_of_the_rest),
 		TEST(a_dirty_first_page_stays_faulting),
 		TEST(a_group_is_fresh_only_when_all_its_valid_pages_are),
