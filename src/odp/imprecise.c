@@ -18,30 +18,41 @@
 
 /* ---- raise ---- */
 
-int odp_raise_imprecise(struct access *a, uintptr_t page)
+/* Under the lock. */
+static int raise_under_lock(struct access *a, uintptr_t page)
 {
 	struct odp_space *s = a->s;
 	struct fault *f;
 
-	fault_lock(&s->faults);
-	if (atomic_load_explicit(&a->r->closing, memory_order_relaxed)) {
-		fault_unlock(&s->faults);
+	if (atomic_load_explicit(&a->r->closing, memory_order_relaxed))
 		return -ECANCELED;
-	}
+	if (!fault_room(a->r, a->w->admitted))
+		return odp_wait_for_room(a, page, a);
 	f = fault_new(&s->faults, a->r, 0, 0);
-	if (!f) {
-		fault_unlock(&s->faults);
+	if (!f)
 		return ODP_AGAIN;
-	}
 	a->high = page + 1;
 	f->imprecise = true;
+	f->flow = a->w->flow;
 	f->raised_ns = clock_ns();
+	f->due_ns = odp_due(s, f->raised_ns);
 	odp_count(s, a->r->odp, faults_imprecise, 1);
 	odp_park(a, f, page, true);
 	fault_enqueue(&s->faults, f);
-	fault_unlock(&s->faults);
-	odp_drivers_need(s);
 	return -EINPROGRESS;
+}
+
+int odp_raise_imprecise(struct access *a, uintptr_t page)
+{
+	struct odp_space *s = a->s;
+	int err;
+
+	fault_lock(&s->faults);
+	err = raise_under_lock(a, page);
+	fault_unlock(&s->faults);
+	if (err == -EINPROGRESS)
+		odp_drivers_need(s);
+	return err;
 }
 
 /* ---- scan ---- */
@@ -187,15 +198,7 @@ static bool scan_slice(struct scan *sc)
 void odp_imprecise(struct odp_space *s, struct fault *f)
 {
 	struct scan sc = { .s = s, .f = f, .pages = MOST_PAGES };
-	struct list told = LIST_INIT(told);
-	uint64_t now;
 
-	f->started_ns = clock_ns();
 	while (scan_slice(&sc))
 		;
-	now = clock_ns();
-	fault_lock(&s->faults);
-	fault_finish(&s->faults, f, 0, false, now, &told);
-	fault_unlock(&s->faults);
-	fault_tell(&told);
 }
