@@ -8,6 +8,7 @@
 #include "mm/facility.h"
 #include "mm/interpose.h"
 #include "mm/page.h"
+#include "mm/pressure.h"
 #include "mm/safecopy.h"
 #include "mm/vma.h"
 
@@ -75,7 +76,9 @@ int populate(void *addr, size_t len, bool write)
 {
 	if (!len)
 		return 0;
-	if (mm_have(MM_POPULATE))
+	/* A populate that meets the limit of its control group gets the process killed, though pages could be
+	 * swapped out; a page that is touched waits for that (both measured). */
+	if (mm_have(MM_POPULATE) && (pressure_room_for(len) || safecopy_path() != SAFECOPY_FIXUP))
 		return by_madvise((uintptr_t)addr, len, write);
 	return by_touching((uintptr_t)addr, len, write);
 }

@@ -12,9 +12,10 @@
  * aligned. May sleep (swap, file, memory cgroup). 0; -ENOMEM hole in the range; -EACCES the mapping does not
  * allow it; -EFAULT past the end of a file, guard page, hardware poison; -EAGAIN a passing shortage or a race
  * with another thread's change (try again). Pages before the failing one may have been made present. Uses
- * MADV_POPULATE_*, or touching where that is missing (errors are then told apart with vma.h; a thread that
- * blocks SIGSEGV or SIGBUS cannot touch for writing and always gets -EAGAIN: hand over to another thread).
- * len == 0 is success. Errno is kept. Any thread.
+ * MADV_POPULATE_*, or touching where that is missing and near the memory limit (pressure.h), where a populate
+ * would get the process killed instead of waiting for reclaim (errors are then told apart with vma.h; a
+ * thread that blocks SIGSEGV or SIGBUS cannot touch for writing and always gets -EAGAIN: hand over to another
+ * thread). len == 0 is success. Errno is kept. Any thread.
  */
 int populate(void *addr, size_t len, bool write);
 

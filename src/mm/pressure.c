@@ -16,6 +16,10 @@
 #define SAMPLE_NS (100 * NSEC_PER_MSEC)
 #define FIND_NS	  (10 * NSEC_PER_SEC)
 #define PATH_SIZE 1024
+/* Room is asked for again before the last answer is used up, but no more often than this. */
+#define HURRY_NS NSEC_PER_MSEC
+/* What others may take meanwhile. */
+#define MARGIN (4ll << 20)
 
 /* A group of one hierarchy: the directory of its files. */
 struct group {
@@ -38,6 +42,8 @@ static _Atomic uint64_t busy;
 static _Atomic uint64_t sampled_at, sampled_by;
 static _Atomic uint64_t stall_us = UINT64_MAX;
 static _Atomic int64_t headroom = INT64_MAX;
+/* Granted by pressure_room_for() since the last sample. */
+static _Atomic int64_t spent;
 
 /* ---- small files ---- */
 
@@ -367,9 +373,11 @@ static void take_sample(uint64_t now)
 	atomic_store_explicit(&stall_us, us, memory_order_relaxed);
 	atomic_store_explicit(&headroom, least(room_of_groups(memory, groups.v1_memory), room_of_machine()),
 		memory_order_relaxed);
+	atomic_store_explicit(&spent, 0, memory_order_relaxed);
 }
 
-static void refresh(void)
+/* Takes a sample if the last one is this old. */
+static void refresh(uint64_t age)
 {
 	uint64_t me = generation_now(), now = clock_ns(), holder;
 
@@ -378,7 +386,7 @@ static void refresh(void)
 	if (!me)
 		return;
 	if (atomic_load_explicit(&sampled_by, memory_order_acquire) == me &&
-		now - atomic_load_explicit(&sampled_at, memory_order_relaxed) < SAMPLE_NS)
+		now - atomic_load_explicit(&sampled_at, memory_order_relaxed) < age)
 		return;
 	holder = atomic_load_explicit(&busy, memory_order_relaxed);
 	if (holder == me || !atomic_compare_exchange_strong(&busy, &holder, me))
@@ -394,12 +402,29 @@ static void refresh(void)
 
 uint64_t pressure_stall_us(void)
 {
-	refresh();
+	refresh(SAMPLE_NS);
 	return atomic_load_explicit(&stall_us, memory_order_relaxed);
 }
 
 int64_t pressure_headroom(void)
 {
-	refresh();
+	refresh(SAMPLE_NS);
 	return atomic_load_explicit(&headroom, memory_order_relaxed);
+}
+
+bool pressure_room_for(size_t bytes)
+{
+	int64_t want = (int64_t)bytes + MARGIN, room, used;
+
+	refresh(SAMPLE_NS);
+	used = atomic_fetch_add_explicit(&spent, (int64_t)bytes, memory_order_relaxed);
+	room = atomic_load_explicit(&headroom, memory_order_relaxed);
+	if (room == INT64_MAX || used + want <= room / 2)
+		return true;
+	/* At the limit already: the next sample comes in its time. */
+	if (want > room)
+		return false;
+	refresh(HURRY_NS);
+	room = atomic_load_explicit(&headroom, memory_order_relaxed);
+	return atomic_load_explicit(&spent, memory_order_relaxed) + want <= room;
 }

@@ -13,6 +13,8 @@
 #ifndef UNPIN_MM_PRESSURE_H
 #define UNPIN_MM_PRESSURE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /*
@@ -31,6 +33,12 @@ uint64_t pressure_stall_us(void);
  * limit; INT64_MAX: not known.
  */
 int64_t pressure_headroom(void);
+
+/*
+ * Whether bytes more, and some for others, fit below the nearest limit; they are taken for used until the
+ * next sample. Cheap: a sample more often than every 100 ms is taken only as the limit comes near.
+ */
+bool pressure_room_for(size_t bytes);
 
 /* For facility.c: whether the kernel tells stall times. 0 or a negative errno. */
 int pressure_probe_stall(void);
