@@ -127,20 +127,54 @@ int options_parse(const char *command, const struct option_row *rows, int argc, 
 	return i;
 }
 
+#define HELP_COLUMN 29
+#define HELP_WIDTH  80
+
+/* Words from the help's column on, broken where the line would be too long. */
+static void print_wrapped(FILE *out, const char *text)
+{
+	size_t column = HELP_COLUMN;
+
+	while (*text) {
+		size_t n = strcspn(text, " ");
+
+		if (column > HELP_COLUMN && column + 1 + n > HELP_WIDTH) {
+			fprintf(out, "\n%*s", HELP_COLUMN, "");
+			column = HELP_COLUMN;
+		} else if (column > HELP_COLUMN) {
+			fputc(' ', out);
+			column++;
+		}
+		fprintf(out, "%.*s", (int)n, text);
+		column += n;
+		text += n + (text[n] == ' ');
+	}
+	fputc('\n', out);
+}
+
+static void print_option(FILE *out, const struct option_row *row)
+{
+	char left[48];
+
+	snprintf(left, sizeof(left), "--%s%s%s", row->name, row->argname ? " " : "",
+		row->argname ? row->argname : "");
+	if (row->letter)
+		fprintf(out, "  -%c, %-22s ", row->letter, left);
+	else
+		fprintf(out, "      %-22s ", left);
+	print_wrapped(out, row->help);
+}
+
+void options_help_some(FILE *out, const struct option_row *rows, size_t count)
+{
+	for (; count && rows->name; count--, rows++)
+		if (rows->help)
+			print_option(out, rows);
+}
+
 void options_help(FILE *out, const struct option_row *rows)
 {
-	for (; rows->name; rows++) {
-		char left[48];
-
-		if (!rows->help)
-			continue;
-		snprintf(left, sizeof(left), "--%s%s%s", rows->name, rows->argname ? " " : "",
-			rows->argname ? rows->argname : "");
-		if (rows->letter)
-			fprintf(out, "  -%c, %-22s %s\n", rows->letter, left, rows->help);
-		else
-			fprintf(out, "      %-22s %s\n", left, rows->help);
-	}
+	options_help_some(out, rows, SIZE_MAX);
 }
 
 int option_number(const char *text, uint64_t min, uint64_t max, uint64_t *out)

@@ -9,6 +9,7 @@
 #define UNPIN_TOOL_OPTION_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -16,7 +17,7 @@ struct option_row {
 	char letter;	     /* 0: has no short form */
 	const char *name;    /* long form, without dashes; NULL ends the table */
 	const char *argname; /* NULL: a flag */
-	const char *help;    /* one line; NULL: not shown by --help (internal) */
+	const char *help;    /* without a line break; NULL: not shown by --help (internal) */
 	bool *flag;	     /* set to true when a flag is given */
 	const char **text;   /* set to the argument, the last one given wins */
 };
@@ -25,7 +26,10 @@ struct option_row {
  * sentence on standard error that names the option and, when there is a near one, what was meant. argv[0] is
  * skipped. */
 int options_parse(const char *command, const struct option_row *rows, int argc, char **argv);
+/* One option per line, its help wrapped to 80 columns. */
 void options_help(FILE *out, const struct option_row *rows);
+/* The same of the first count rows only. */
+void options_help_some(FILE *out, const struct option_row *rows, size_t count);
 
 /* A whole number in min..max. 0, -EINVAL (no number, trailing text), -ERANGE. */
 int option_number(const char *text, uint64_t min, uint64_t max, uint64_t *out);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "tool/command.h"
 #include "tool/facilities.h"
+#include "tool/knob.h"
 #include "tool/option.h"
 #include "tool/preload.h"
 #include "tool/suggest.h"
@@ -18,6 +19,7 @@
 struct run_options {
 	const char *device, *disable, *log;
 	bool nccl, print_env, help, version;
+	struct knobs knobs;
 };
 
 static int check_device(const char *name)
@@ -85,7 +87,7 @@ struct run_variable {
 	int (*check)(const char *value);
 };
 
-static int set_variables(const struct run_options *o, const struct preload *preload)
+static int set_variables(struct run_options *o, const struct preload *preload)
 {
 	const struct run_variable vars[] = {
 		{ o->device, "UNPIN_DEVICE", check_device },
@@ -102,7 +104,7 @@ static int set_variables(const struct run_options *o, const struct preload *prel
 		if (vars[i].value && setenv(vars[i].name, vars[i].value, 1))
 			return -errno;
 	}
-	return 0;
+	return knob_set(&o->knobs, !o->print_env);
 }
 
 /* As a shell reads it back: NAME='value'. */
@@ -129,10 +131,12 @@ static int print_env(void)
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		print_variable(names[i]);
+	for (int i = 0; i < SETTING_COUNT; i++)
+		print_variable(settings_table[i].variable);
 	return fflush(stdout) ? PRELOAD_STATUS_SELF : 0;
 }
 
-static int run(const struct run_options *o, char **argv)
+static int run(struct run_options *o, char **argv)
 {
 	struct program program = { .path = "" };
 	struct preload preload;
@@ -161,41 +165,98 @@ static int run(const struct run_options *o, char **argv)
 	return preload_status(err);
 }
 
-static void help(const struct option_row *rows)
+/* --- the command line ----------------------------------------------------------------------------- */
+
+/* The rows of one group stand together, so that --help can show them so. */
+struct command_line {
+	struct option_row row[SETTING_COUNT + 8];
+	size_t rows;
+	struct {
+		const char *heading;
+		size_t end; /* behind its last row */
+	} group[8];
+	size_t groups;
+};
+
+static void begin_group(struct command_line *c, const char *heading)
 {
+	c->group[c->groups++].heading = heading;
+}
+
+static void add_row(struct command_line *c, struct option_row row)
+{
+	c->row[c->rows++] = row;
+}
+
+static void end_group(struct command_line *c, struct knobs *knobs, enum knob_group group)
+{
+	c->rows += knob_rows(knobs, group, c->row + c->rows);
+	c->group[c->groups - 1].end = c->rows;
+}
+
+static void describe(struct command_line *c, struct run_options *o)
+{
+	begin_group(c, "The device");
+	add_row(c, (struct option_row){ 'd', "device", "NAME", "call the device NAME (default unpin0)", NULL,
+			   &o->device });
+	add_row(c, (struct option_row){ 0, "disable", "LIST",
+			   "do without these facilities of the kernel, comma-separated", NULL, &o->disable });
+	end_group(c, &o->knobs, KNOB_DEVICE);
+	begin_group(c, "Page faults");
+	end_group(c, &o->knobs, KNOB_FAULTS);
+	begin_group(c, "An impaired fabric");
+	end_group(c, &o->knobs, KNOB_FABRIC);
+	begin_group(c, "Storms of faults: read-ahead and prefetch are held back while one lasts");
+	end_group(c, &o->knobs, KNOB_STORM);
+	begin_group(c, "Other");
+	add_row(c, (struct option_row){ 0, "log", "LEVEL", "messages: error, warn (default), info or debug",
+			   NULL, &o->log });
+	add_row(c, (struct option_row){ 0, "nccl", NULL,
+			   "have NCCL load the device too (sets NCCL_IBVERBS_LIB)", &o->nccl, NULL });
+	add_row(c, (struct option_row){ 0, "print-env", NULL,
+			   "print the environment that PROGRAM would get instead of running it",
+			   &o->print_env, NULL });
+	add_row(c, (struct option_row){ 'h', "help", NULL, "this text", &o->help, NULL });
+	add_row(c, (struct option_row){ 'V', "version", NULL, "the version", &o->version, NULL });
+	end_group(c, &o->knobs, KNOB_OTHER);
+}
+
+static void help(const struct command_line *c)
+{
+	size_t first = 0;
+
 	puts("Usage: unpin run [OPTION]... [--] PROGRAM [ARGUMENT]...\n"
 	     "\n"
-	     "Runs PROGRAM with unpin's RDMA device beside the machine's own, and exits with its status.\n");
-	options_help(stdout, rows);
+	     "Runs PROGRAM with unpin's RDMA device beside the machine's own, and exits with\n"
+	     "its status.");
+	for (size_t i = 0; i < c->groups; i++) {
+		printf("\n%s:\n", c->group[i].heading);
+		options_help_some(stdout, c->row + first, c->group[i].end - first);
+		first = c->group[i].end;
+	}
 	puts("\nFacilities of the kernel for --disable:");
 	for (size_t i = 0; i < facilities_count; i++)
 		printf("      %-22s %s\n", facilities[i].name, facilities[i].what);
 	puts("\n"
-	     "Exit status: the program's; 127 when there is no such program, 126 when it cannot\n"
-	     "be run under unpin, 125 when unpin itself failed.");
+	     "A TIME has its unit: ns, us, ms or s. A SHARE is a fraction or has a %.\n"
+	     "Each option sets a variable of the environment; see unpin-run(1).\n"
+	     "\n"
+	     "Exit status: the program's; 127 when there is no such program, 126 when it\n"
+	     "cannot be run under unpin, 125 when unpin itself failed.");
 }
 
 int cmd_run(int argc, char **argv)
 {
-	struct run_options o = { 0 };
-	const struct option_row rows[] = {
-		{ 'd', "device", "NAME", "call the device NAME (default unpin0)", NULL, &o.device },
-		{ 0, "disable", "LIST", "do without these facilities of the kernel, comma-separated", NULL,
-			&o.disable },
-		{ 0, "log", "LEVEL", "messages: error, warn (default), info or debug", NULL, &o.log },
-		{ 0, "nccl", NULL, "have NCCL load the device too (sets NCCL_IBVERBS_LIB)", &o.nccl, NULL },
-		{ 0, "print-env", NULL, "print the environment that PROGRAM would get instead of running it",
-			&o.print_env, NULL },
-		{ 'h', "help", NULL, "this text", &o.help, NULL },
-		{ 'V', "version", NULL, "the version", &o.version, NULL },
-		{ 0 },
-	};
-	int first = options_parse("run", rows, argc, argv);
+	static struct run_options o;
+	static struct command_line c;
+	int first;
 
+	describe(&c, &o);
+	first = options_parse("run", c.row, argc, argv);
 	if (first < 0)
 		return PRELOAD_STATUS_SELF;
 	if (o.help) {
-		help(rows);
+		help(&c);
 		return 0;
 	}
 	if (o.version) {

@@ -10,7 +10,8 @@ marker=$(realpath "$2")
 program=$(realpath "$3")
 static=${4:+$(realpath "$4")}
 asan=${5:+$(realpath "$5")}
-unset LD_PRELOAD UNPIN_DEVICE UNPIN_DISABLE UNPIN_LOG UNPIN_TEST_MARK
+unset LD_PRELOAD UNPIN_TEST_MARK
+for variable in $(env | sed -n 's/^\(UNPIN_[A-Z_]*\)=.*/\1/p'); do unset "$variable"; done
 export UNPIN_LIBRARY="$marker"
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
@@ -125,6 +126,18 @@ refused run_needs_a_program 125 'which program' "$unpin" run
 refused a_library_that_is_not_there_is_named 125 /no/such env UNPIN_LIBRARY=/no/such/libunpin.so "$unpin" run -- true
 cp "$marker" "$dir/a library.so"
 refused a_library_whose_path_has_a_blank_is_refused 125 blank env UNPIN_LIBRARY="$dir/a library.so" "$unpin" run -- true
+
+prints settings_become_variables "UNPIN_FAULT_REPLY='rnr'" "$unpin" run --fault-reply rnr --print-env
+prints a_switch_takes_no_argument 0 "$unpin" run --no-implicit -- printenv UNPIN_IMPLICIT
+prints settings_of_the_environment_are_printed "UNPIN_SEED='7'" env UNPIN_SEED=7 "$unpin" run --print-env
+refused a_wrong_choice_is_refused_with_the_right_ones 125 'one of .*mlx5' "$unpin" run --profile mlx6 -- true
+refused a_time_without_a_unit_is_refused 125 'delay.*unit' "$unpin" run --delay 5 -- true
+refused a_wrong_setting_of_the_environment_is_refused 125 UNPIN_LOSS env UNPIN_LOSS=most "$unpin" run -- true
+refused a_timeline_in_no_directory_is_refused 125 'directory must exist' "$unpin" run --trace /no/such/f -- true
+refused a_timeline_over_a_directory_is_refused 125 'regular file' "$unpin" run --trace / -- true
+prints a_timeline_has_an_absolute_path "^$dir/f\$" sh -c 'cd "$1" && "$0" run --trace f -- printenv UNPIN_TRACE' "$unpin" "$dir"
+prints help_groups_the_options 'Page faults:' "$unpin" run --help
+prints help_fits_80_columns '^0$' sh -c '"$0" run --help | grep -c "^.\{81\}" || true' "$unpin"
 
 prints rdma_lists_the_device '"ifname":"unpin0","port":1,"state":"ACTIVE"' "$unpin" run -- rdma link show -j
 prints rdma_lists_the_device_for_people 'link mine/1 state ACTIVE' "$unpin" run --device mine -- rdma link
