@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-"""What must not be left when the tests are over: processes, sockets of the device, shared memory."""
+"""What must not be left when the tests are over: processes, sockets of the device, shared memory, swap devices, control
+groups."""
 import os
 
 from .process import TAG, command
@@ -9,6 +10,7 @@ class Snapshot:
     def __init__(self):
         self.shm = set(_shm())
         self.sysv = set(_sysv())
+        self.swaps = set(_swaps())
 
     def leaks(self, prefix):
         """Sentences about what is there now, of this run (whose devices and tags begin with prefix), and was not before."""
@@ -16,7 +18,32 @@ class Snapshot:
         found += ['socket ' + name for name in _sockets(prefix)]
         found += ['/dev/shm/' + name for name in set(_shm()) - self.shm if 'unpin' in name or prefix in name]
         found += ['System V segment %s' % key for key in set(_sysv()) - self.sysv]
+        found += ['swap on ' + name for name in set(_swaps()) - self.swaps]
+        found += ['control group ' + name for name in _cgroups()]
         return found
+
+
+def _swaps():
+    try:
+        with open('/proc/swaps') as f:
+            return [line.split()[0] for line in f.readlines()[1:]]
+    except OSError:
+        return []
+
+
+def _cgroups():
+    """Of tests whose process has ended (several runs may overlap)."""
+    found = []
+    for root in ('/sys/fs/cgroup/memory', '/sys/fs/cgroup'):
+        try:
+            names = os.listdir(root)
+        except OSError:
+            continue
+        for name in names:
+            pid = name.rsplit('-', 1)[-1]
+            if name.startswith('unpin-test-') and not os.path.exists('/proc/' + pid):
+                found.append(os.path.join(root, name))
+    return found
 
 
 def _shm():

@@ -101,6 +101,23 @@ static void another_format_is_refused(void **state)
 	made->magic = UNPIN_SEGMENT_MAGIC;
 	made->version++;
 	assert_int_equal(verdict(), -EPROTONOSUPPORT);
+	made->version -= 2;
+	assert_int_equal(verdict(), -ESTALE);
+	assert_non_null(strstr(attach_error(-ESTALE), "older"));
+	/* Another version may be shorter. */
+	assert_int_equal(ftruncate(made_fd, 64), 0);
+	assert_int_equal(verdict(), -ESTALE);
+}
+
+static void a_storm_of_no_cause_that_exists_is_refused(void **state)
+{
+	made->storm.cause = UNPIN_STORM_STALL;
+	assert_int_equal(verdict(), 0);
+	made->storm.cause = UNPIN_STORM_STALL + 1;
+	assert_int_equal(verdict(), -EPROTO);
+	made->storm.cause = UNPIN_STORM_NONE;
+	made->storm.last_cause = UINT32_MAX;
+	assert_int_equal(verdict(), -EPROTO);
 }
 
 static void sizes_that_lie_are_refused(void **state)
@@ -167,10 +184,18 @@ static void texts_cannot_reach_the_terminal_raw(void **state)
 	struct attach a;
 
 	memset(made->device, 27, sizeof(made->device));
+	memset(made->profile, 27, sizeof(made->profile));
+	memset(made->notifier, 27, sizeof(made->notifier));
+	memset(made->fault_mode, 27, sizeof(made->fault_mode));
+	memset(made->fault_reply, 27, sizeof(made->fault_reply));
 	assert_int_equal(attach_fd(&a, dup(made_fd)), 0);
 	assert_int_equal(attach_read(&a), 0);
 	assert_int_equal(strlen(a.copy->device), sizeof(a.copy->device) - 1);
 	assert_null(strchr(a.copy->device, 27));
+	assert_null(strchr(a.copy->profile, 27));
+	assert_null(strchr(a.copy->notifier, 27));
+	assert_null(strchr(a.copy->fault_mode, 27));
+	assert_null(strchr(a.copy->fault_reply, 27));
 	attach_close(&a);
 }
 
@@ -192,6 +217,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_good_segment_is_copied, make, unmake),
 		cmocka_unit_test_setup_teardown(the_segment_of_a_process_is_found_by_name, make, unmake),
 		cmocka_unit_test_setup_teardown(another_format_is_refused, make, unmake),
+		cmocka_unit_test_setup_teardown(a_storm_of_no_cause_that_exists_is_refused, make, unmake),
 		cmocka_unit_test_setup_teardown(sizes_that_lie_are_refused, make, unmake),
 		cmocka_unit_test_setup_teardown(a_truncated_segment_is_an_error_and_no_signal, make, unmake),
 		cmocka_unit_test_setup_teardown(a_row_that_never_settles_is_left_out, make, unmake),

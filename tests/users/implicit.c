@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "pair.h"
+#include "slow.h"
 
 #define LENGTH (16 * PAGE)
 
@@ -589,6 +590,132 @@ static void after_its_end_the_key_reaches_nothing(void)
 	site_close(&s);
 }
 
+/* ---- Its end, while it is in use ---- */
+
+/* The kernel's CVE-2025-21714 and -21886: hangs and a use after free. */
+static void dereg_fails_what_is_parked_and_does_not_wait_for_the_page(void)
+{
+	struct ibv_mr *mr;
+	struct ibv_wc wc;
+	struct slow slow;
+	struct site s;
+
+	slow_open(&slow, 4 * PAGE, true);
+	site_open(&s);
+	mr = reg(&s.p.b, NULL, SIZE_MAX, REMOTE | ODP);
+	post(&s.p.a, IBV_WR_RDMA_WRITE, s.here, s.mine, PAGE, slow.memory, mr->rkey);
+	check_int(slow_fault(&slow, WAIT_SECONDS * 1000), 0);
+	check(!poll_for(&s.p.a, &wc, 20));
+	dereg(mr);
+	finish(&s, IBV_WC_REM_ACCESS_ERR);
+	/* On the requesting side too. */
+	mr = reg(&s.p.a, NULL, SIZE_MAX, LOCAL | ODP);
+	post(&s.p.a, IBV_WR_RDMA_WRITE, mr, slow.memory + PAGE, PAGE, bss, s.at_b->rkey);
+	check_int(slow_fault(&slow, WAIT_SECONDS * 1000), PAGE);
+	dereg(mr);
+	finish(&s, IBV_WC_LOC_PROT_ERR);
+	slow_answer(&slow, 0, 5);
+	slow_answer(&slow, PAGE, 6);
+	/* Another region over the same pages finds what came in the end. */
+	request(&s, IBV_WR_RDMA_READ, slow.memory, 2 * PAGE, IBV_WC_SUCCESS);
+	check_int(s.mine[0], 5);
+	check_int(s.mine[PAGE], 6);
+	site_close(&s);
+	slow_close(&slow);
+}
+
+/* One region ends under a fault that another one waits for too. */
+static void the_end_of_one_does_not_fail_who_waits_by_another(void)
+{
+	struct ibv_mr *mr, *here;
+	struct ibv_wc wc;
+	struct slow slow;
+	struct pair other;
+	struct site s;
+
+	slow_open(&slow, 4 * PAGE, true);
+	site_open(&s);
+	pair_open(&other, NULL);
+	mr = reg(&other.b, NULL, SIZE_MAX, REMOTE | ODP);
+	here = reg(&other.a, bss, PAGE, LOCAL);
+	post(&other.a, IBV_WR_RDMA_READ, here, bss, 8, slow.memory, mr->rkey);
+	check_int(slow_fault(&slow, WAIT_SECONDS * 1000), 0);
+	post(&s.p.a, IBV_WR_RDMA_READ, s.here, s.mine, 8, slow.memory, s.at_b->rkey);
+	wait_counter(getpid(), "faults_coalesced", 1);
+	dereg(mr);
+	wait_for(&other.a, IBV_WC_REM_ACCESS_ERR);
+	check(!poll_for(&s.p.a, &wc, 20));
+	slow_answer(&slow, 0, 9);
+	finish(&s, IBV_WC_SUCCESS);
+	check_int(s.mine[0], 9);
+	dereg(here);
+	pair_close(&other);
+	site_close(&s);
+	slow_close(&slow);
+}
+
+struct owner {
+	struct end *end;
+	_Atomic uint32_t key;
+	atomic_bool stop;
+	char *memory;
+};
+
+static void *registers_and_deregisters(void *arg)
+{
+	struct owner *o = arg;
+
+	for (unsigned i = 0; !o->stop; i++) {
+		struct ibv_mr *mr = reg(o->end, NULL, SIZE_MAX, REMOTE | ODP);
+		struct ibv_sge sge = { .addr = (uintptr_t)o->memory, .length = LENGTH, .lkey = mr->lkey };
+
+		o->key = mr->rkey;
+		if (i % 3 == 0)
+			madvise(o->memory, LENGTH, MADV_DONTNEED);
+		if (i % 2)
+			check_int(ibv_advise_mr(o->end->pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+					  i % 4 == 1 ? IBV_ADVISE_MR_FLAG_FLUSH : 0, &sge, 1),
+				0);
+		if (i % 8 == 0)
+			nap(1);
+		dereg(mr);
+	}
+	return NULL;
+}
+
+static void it_may_end_while_requests_faults_and_prefetches_are_under_way(void)
+{
+	struct owner o = { .memory = fresh(LENGTH) };
+	unsigned good = 0, refused = 0;
+	pthread_t thread;
+	struct site s;
+	double end = now() + 2;
+
+	site_open(&s);
+	o.end = &s.p.b;
+	check_int(pthread_create(&thread, NULL, registers_and_deregisters, &o), 0);
+	while (!o.key)
+		;
+	while (now() < end || !good || !refused) {
+		struct ibv_wc wc;
+
+		post(&s.p.a, good % 2 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, s.here, s.mine, LENGTH,
+			o.memory, o.key);
+		wc = wait_any(&s.p.a);
+		check(now() < end + WAIT_SECONDS);
+		if (wc.status == IBV_WC_SUCCESS) {
+			good++;
+			continue;
+		}
+		check_int(wc.status, IBV_WC_REM_ACCESS_ERR);
+		refused++;
+		pair_reconnect(&s.p);
+	}
+	o.stop = true;
+	check_int(pthread_join(thread, NULL), 0);
+	site_close(&s);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check_case cases[] = {
@@ -605,6 +732,9 @@ int main(int argc, char **argv)
 		CASE(a_discarded_page_is_the_old_one_for_the_pin_and_a_new_one_on_demand),
 		CASE(each_has_its_own_rights),
 		CASE(after_its_end_the_key_reaches_nothing),
+		CASE(dereg_fails_what_is_parked_and_does_not_wait_for_the_page),
+		CASE(the_end_of_one_does_not_fail_who_waits_by_another),
+		CASE(it_may_end_while_requests_faults_and_prefetches_are_under_way),
 	};
 
 	return check_main(cases, COUNT(cases), argc, argv);

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Memory pressure, on real swap under a real limit. An application whose on-demand regions are four times
+ * what it may hold keeps working; pinned regions of that size cannot be. Who reads resident pages is not held
+ * up by who takes major faults without end. (MLNX documents: "pages may be swapped out"; what the field runs
+ * into is that they never are, since they are pinned.)
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "pair.h"
+#include "squeeze.h"
+
+#define MIB	 (1ul << 20)
+#define LIMIT	 (48 * MIB)
+#define LENGTH	 (4 * LIMIT)
+#define PIECE	 (256 * 1024ul)
+#define PIECES	 (LENGTH / PIECE)
+#define SWAP	 (512 * MIB)
+#define RESIDENT (1 * MIB)
+
+struct offer {
+	struct window big, small;
+	pid_t pid;
+};
+
+/* A process under the limit with a region of four times as much, and a small one that it keeps touching. */
+static void serve(int sock, void *arg)
+{
+	struct squeeze *s = arg;
+	struct ibv_mr *big, *small;
+	struct offer offer;
+	struct end a, b;
+	char word;
+
+	squeeze_enter(s);
+	end_open(&a, NULL);
+	end_open(&b, NULL);
+	big = reg(&a, fresh(LENGTH), LENGTH, REMOTE | ODP);
+	small = reg(&b, fresh(RESIDENT), RESIDENT, REMOTE | ODP);
+	fill(small->addr, RESIDENT, 77);
+	exchange(&a, sock);
+	exchange(&b, sock);
+	offer = (struct offer){ window_of(big), window_of(small), getpid() };
+	tell(sock, &offer, sizeof(offer));
+	hear(sock, &word, 1);
+	check_filled(small->addr, RESIDENT, 77);
+	dereg(big);
+	dereg(small);
+	end_close(&a);
+	end_close(&b);
+}
+
+struct client {
+	struct peer peer;
+	struct end a, b;
+	struct offer offer;
+	unsigned char *mine;
+	struct ibv_mr *here_a, *here_b;
+};
+
+static void client_open(struct client *c, struct squeeze *s)
+{
+	c->peer = peer_start(serve, s);
+	c->mine = fresh(PIECE);
+	end_open(&c->a, NULL);
+	end_open(&c->b, NULL);
+	c->here_a = reg(&c->a, c->mine, PIECE, LOCAL);
+	c->here_b = reg(&c->b, c->mine, PIECE, LOCAL);
+	exchange(&c->a, c->peer.sock);
+	exchange(&c->b, c->peer.sock);
+	hear(c->peer.sock, &c->offer, sizeof(c->offer));
+}
+
+static void client_close(struct client *c)
+{
+	tell(c->peer.sock, "q", 1);
+	peer_done(&c->peer);
+	dereg(c->here_a);
+	dereg(c->here_b);
+	end_close(&c->a);
+	end_close(&c->b);
+	drop(c->mine, PIECE);
+}
+
+static void piece(struct client *c, enum ibv_wr_opcode op, size_t i)
+{
+	post(&c->a, op, c->here_a, c->mine, PIECE, (char *)(uintptr_t)c->offer.big.addr + i * PIECE,
+		c->offer.big.rkey);
+	wait_for(&c->a, IBV_WC_SUCCESS);
+}
+
+static void write_all(struct client *c, unsigned of)
+{
+	for (size_t i = 0; i < PIECES; i++) {
+		fill(c->mine, PIECE, of + (unsigned)i);
+		piece(c, IBV_WR_RDMA_WRITE, i);
+	}
+}
+
+static void read_all(struct client *c, unsigned of, size_t step)
+{
+	for (size_t k = 0, i = 0; k < PIECES; k++, i = (i + step) % PIECES) {
+		memset(c->mine, 0, PIECE);
+		piece(c, IBV_WR_RDMA_READ, i);
+		check_filled(c->mine, PIECE, of + (unsigned)i);
+	}
+}
+
+static long rss_of(pid_t pid)
+{
+	char path[64], line[128];
+	long kib = -1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	check_sys(f != NULL);
+	while (kib < 0 && fgets(line, sizeof(line), f))
+		if (sscanf(line, "VmRSS: %ld", &kib) != 1)
+			kib = -1;
+	fclose(f);
+	return kib;
+}
+
+static void regions_of_four_times_the_limit_keep_working(void)
+{
+	struct squeeze s;
+	struct client c;
+
+	squeeze_begin(&s, LIMIT, SWAP);
+	client_open(&c, &s);
+	write_all(&c, 1000);
+	check(squeeze_usage(&s) <= LIMIT);
+	check(rss_of(c.offer.pid) * 1024 <= (long)(LIMIT + 16 * MIB)); /* libraries and rings beside it */
+	read_all(&c, 1000, 1);
+	/* And in an order that no read-ahead knows; 7 does not divide the number of pieces. */
+	check(PIECES % 7);
+	read_all(&c, 1000, 7);
+	write_all(&c, 5000);
+	read_all(&c, 5000, 1);
+	check(counter(c.offer.pid, "faults_major") > 0);
+	check_int(counter(c.offer.pid, "faults_failed"), 0);
+	check_int(counter(getpid(), "retransmits"), 0);
+	client_close(&c);
+}
+
+/* Ends with 0 if it could pin more than it may hold. */
+static void pin_four_times(struct squeeze *s)
+{
+	struct end e;
+
+	squeeze_enter(s);
+	end_open(&e, NULL);
+	if (!ibv_reg_mr(e.pd, fresh(LENGTH), LENGTH, REMOTE))
+		_exit(3);
+	_exit(0);
+}
+
+static void pinned_regions_of_that_size_fail(void)
+{
+	struct squeeze s;
+	int status;
+	pid_t pid;
+
+	squeeze_begin(&s, LIMIT, SWAP);
+	pid = fork();
+	check_sys(pid >= 0);
+	if (!pid)
+		pin_four_times(&s);
+	check_sys(waitpid(pid, &status, 0) == pid);
+	/* Refused, or ended by the kernel for lack of memory: pinned pages cannot leave. */
+	check((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
+		(WIFEXITED(status) && WEXITSTATUS(status) == 3));
+}
+
+/* Requests on resident pages that complete while the other queue pair waits for swap all the time. */
+static void resident_pages_are_served_while_others_come_from_swap(void)
+{
+	struct squeeze s;
+	struct client c;
+	size_t next = 0;
+
+	squeeze_begin(&s, LIMIT, SWAP);
+	client_open(&c, &s);
+	write_all(&c, 1000);
+	for (int i = 0; i < 400; i++) {
+		struct ibv_wc wc;
+		bool done = false;
+
+		/* Of single pages, far apart. */
+		post(&c.a, IBV_WR_RDMA_READ, c.here_a, c.mine, 8,
+			(char *)(uintptr_t)c.offer.big.addr + next % PIECES * PIECE, c.offer.big.rkey);
+		next += 61;
+		while (!done) {
+			post(&c.b, IBV_WR_RDMA_READ, c.here_b, c.mine + PAGE, 512,
+				(char *)(uintptr_t)c.offer.small.addr + i * 512, c.offer.small.rkey);
+			wait_for(&c.b, IBV_WC_SUCCESS);
+			done = ibv_poll_cq(c.a.cq, 1, &wc) > 0;
+			check(!done || wc.status == IBV_WC_SUCCESS);
+		}
+	}
+	check(counter(c.offer.pid, "faults_major") > 0);
+	client_close(&c);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct check_case cases[] = {
+		CASE(regions_of_four_times_the_limit_keep_working),
+		CASE(pinned_regions_of_that_size_fail),
+		CASE(resident_pages_are_served_while_others_come_from_swap),
+	};
+
+	return check_main(cases, COUNT(cases), argc, argv);
+}
