@@ -55,12 +55,11 @@
 
 enum { NOBODY, CLIENT, CHAOS };
 
-#define TALLIES(X)                                                                                           \
-	X(writes)                                                                                            \
-	X(reads)                                                                                             \
-	X(sends)                                                                                             \
-	X(adds) X(wild_good) X(wild_refused) X(dropped) X(replaced) X(moved) X(written) X(paged_out)         \
-		X(protected) X(forked) X(holes) X(collapsed)
+/* clang-format off */
+#define TALLIES(X) \
+	X(writes) X(reads) X(sends) X(adds) X(wild_good) X(wild_refused) \
+	X(dropped) X(replaced) X(moved) X(written) X(paged_out) X(protected) X(forked) X(holes) X(collapsed)
+/* clang-format on */
 
 struct cell {
 	_Atomic uint32_t holder;
