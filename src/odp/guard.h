@@ -4,10 +4,10 @@
  *
  * A storm begins when, over a second, major faults or the time in which tasks stalled for memory (PSI,
  * "some", of the process's memory cgroup or else of the machine) pass a threshold of odp_storm_limits. It is
- * over when both have been below half of theirs for two seconds (a threshold of 0 does not count). While it
- * lasts, faults bring in what they need and nothing ahead, and queued prefetches are held back; both go on by
- * themselves afterwards. It is told once at its beginning and once at its end: in the log, in struct
- * unpin_storm, and as a span of the trace.
+ * over when both are below half of theirs over two seconds, and over the last one (a threshold of 0 does not
+ * count). While it lasts, faults bring in what they need and nothing ahead, and queued prefetches are held
+ * back; both go on by themselves afterwards. It is told once at its beginning and once at its end: in the
+ * log, in struct unpin_storm, and as a span of the trace.
  *
  * What has been measured is at most GUARD_SAMPLE_NS old as long as somebody ticks: driver threads before they
  * take work, and the sweep, which asks to be called as long as a storm lasts, so that it ends without

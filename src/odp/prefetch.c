@@ -195,20 +195,22 @@ static int begin_event(struct stretch *p, uintptr_t stop, const struct vma *vma,
 /* Populates the pages of an event. 0, or the error of the first one. */
 static int populate_event(struct stretch *p, struct fault *f)
 {
-	unsigned pages = f->pages;
+	unsigned pages = f->needed;
 	struct odp_outcome out = odp_resolve(p->s, f, pages, false);
 
 	if (out.err)
 		return out.err;
+	if (out.forced) {
+		p->window = 1;
+		return ++p->tries == TRIES ? -EAGAIN : 0;
+	}
+	p->tries = 0;
 	/* A batch that met an obstacle has only brought in its first page: it is approached step by step. */
+	p->at += (out.mapped == pages ? pages : 1) * (uintptr_t)ODP_PAGE;
 	if (out.mapped < pages)
 		p->window = 1;
 	else if (p->window < CHUNK_PAGES)
 		p->window *= 4;
-	if (!out.forced)
-		p->tries = 0;
-	else if (++p->tries == TRIES)
-		return -EAGAIN;
 	return 0;
 }
 

@@ -44,6 +44,7 @@ static struct unpin_odp_counters fixture_row[FIXTURE_ROWS];
 static _Atomic unsigned fixture_rows;
 /* Of every fault, for the spaces that are opened next. */
 static uint64_t fixture_latency;
+static struct odp_storm_limits fixture_limits;
 
 static void fixture_observer(enum mm_change what, uintptr_t addr, size_t len)
 {
@@ -56,6 +57,7 @@ static int fixture_open(unsigned threads)
 	struct odp_cfg cfg = {
 		.driver_threads = threads,
 		.fault_latency_ns = fixture_latency,
+		.storm_limits = fixture_limits,
 		.storm = &fx.storm,
 		.totals = &fx.totals,
 		.step_ns = fx.steps,

@@ -181,6 +181,50 @@ static void batches_grow_by_four_up_to_sixty_four(void **state)
 		assert_int_equal(script.pages[i], grow[i]);
 }
 
+static void what_is_read_ahead_is_counted_beside_what_was_asked_for(void **state)
+{
+	for (unsigned i = 0; i < 85; i++)
+		assert_int_equal(copy_in(&r, p + i * PAGE, "x", 1), 0);
+	/* 1 + 4 + 16 + 64. */
+	assert_counter(r.odp, page_faults, 4);
+	assert_counter(r.odp, page_faults_handled, 4);
+	assert_counter(r.odp, page_readahead, 81);
+	assert_counter(&fx.totals, page_readahead, 81);
+	/* An access of several pages asked for them. */
+	assert_int_equal(copy_in(&r, p + 500 * PAGE, p, 3 * PAGE), 0);
+	assert_counter(r.odp, page_faults_handled, 7);
+	assert_counter(r.odp, page_readahead, 81);
+}
+
+static void what_is_dropped_before_it_was_valid_was_not_read_ahead(void **state)
+{
+	assert_int_equal(copy_in(&r, p, "x", 1), 0);
+	/* Of the batch of four, the first is resolved again. */
+	script.lose = 1;
+	assert_int_equal(copy_in(&r, p + PAGE, "x", 1), 0);
+	assert_counter(r.odp, page_readahead, 0);
+	assert_int_equal(state_at(p + 2 * PAGE), PAGE_INVALID);
+	assert_int_equal(copy_in(&r, p + 2 * PAGE, "x", 1), 0);
+}
+
+static void random_accesses_bring_in_nothing_else(void **state)
+{
+	size_t len = 1ul << 36;
+	char *big = fresh(len, PROT_READ | PROT_WRITE);
+	struct odp_region wide;
+
+	madvise(big, len, MADV_NOHUGEPAGE);
+	region_open(&wide, big, len, true);
+	srand(7);
+	for (unsigned i = 0; i < 3000; i++)
+		assert_int_equal(copy_in(&wide, big + ((size_t)rand() << 12) % len, "x", 1), 0);
+	/* That one of them goes on behind another happens once in a few runs. */
+	assert_true(value(&wide.odp->page_readahead) <= 6);
+	assert_true(script.calls >= 2990);
+	odp_region_fini(&wide);
+	munmap(big, len);
+}
+
 static void streams_side_by_side_grow_each_for_itself(void **state)
 {
 	for (unsigned i = 0; i < 85; i++)
@@ -295,6 +339,9 @@ int main(void)
 		TEST(a_failure_is_believed_only_if_nothing_changed_meanwhile),
 		TEST(a_batch_that_fails_falls_back_to_the_page_in_question),
 		TEST(batches_grow_by_four_up_to_sixty_four),
+		TEST(what_is_read_ahead_is_counted_beside_what_was_asked_for),
+		TEST(what_is_dropped_before_it_was_valid_was_not_read_ahead),
+		TEST(random_accesses_bring_in_nothing_else),
 		TEST(streams_side_by_side_grow_each_for_itself),
 		TEST(a_long_access_is_populated_in_batches_within_a_budget),
 		TEST(a_region_that_ends_during_a_populate_ends_the_access),
