@@ -37,7 +37,7 @@ enum trace_shape { TRACE_SPAN, TRACE_FLIGHT, TRACE_POINT };
  * has addresses ("addr") as hexadecimal texts, causes ("cause", enum unpin_storm_cause) as words, and other
  * arguments as numbers, or as hexadecimal texts when a double could not hold them. */
 #define TRACE_SITES(X)                                                                                       \
-	X(FAULT, "fault", "odp", FLIGHT, "addr", "pages")	  /* raise to resume */                      \
+	X(FAULT, "fault", "odp", FLIGHT, "addr", "pages")	  /* raised to mapped */                     \
 	X(RESOLVE, "resolve", "odp", SPAN, "addr", "pages")	  /* by whoever resolves */                  \
 	X(INVALIDATE, "invalidate", "odp", SPAN, "addr", "bytes") /* by whoever unmaps */                    \
 	X(PREFETCH, "prefetch", "odp", SPAN, "addr", "bytes")	  /* one chunk */                            \

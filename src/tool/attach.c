@@ -12,8 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LINK_NAME    "/memfd:" UNPIN_SEGMENT_NAME " (deleted)"
-#define HEADER	     offsetof(struct unpin_segment, region)
+#define LINK_NAME "/memfd:" UNPIN_SEGMENT_NAME " (deleted)"
+#define HEADER	  offsetof(struct unpin_segment, region)
+/* What every version has in front. */
+#define PREFIX	     offsetof(struct unpin_segment, header_bytes)
+#define TEXT_OF(x)   TEXT_OF_(x)
+#define TEXT_OF_(x)  #x
 #define ROW_ATTEMPTS 64
 
 static int read_at(int fd, void *buf, size_t n, size_t offset)
@@ -153,17 +157,29 @@ int attach_fd(struct attach *a, int fd)
 	return -ENOMEM;
 }
 
-static int check_header(const struct attach *a, uint64_t file_bytes)
+/* Only magic and version: other versions may be shorter, and lie otherwise behind them. */
+static int check_prefix(const struct unpin_segment *s)
 {
-	const struct unpin_segment *s = a->copy;
-
 	if (atomic_load(&s->magic) != UNPIN_SEGMENT_MAGIC)
 		return -EPROTO;
 	if (s->version != UNPIN_SEGMENT_VERSION)
-		return -EPROTONOSUPPORT;
+		return s->version < UNPIN_SEGMENT_VERSION ? -ESTALE : -EPROTONOSUPPORT;
+	return 0;
+}
+
+static int check_header(const struct attach *a, uint64_t file_bytes)
+{
+	const struct unpin_segment *s = a->copy;
+	int err = check_prefix(s);
+
+	if (err)
+		return err;
 	if (s->header_bytes != HEADER || s->region_bytes != sizeof(s->region[0]) ||
 		s->region_rows > UNPIN_SEGMENT_REGIONS || s->total_bytes > file_bytes ||
 		HEADER + (uint64_t)s->region_rows * sizeof(s->region[0]) > s->total_bytes)
+		return -EPROTO;
+	if (atomic_load(&s->storm.cause) > UNPIN_STORM_STALL ||
+		atomic_load(&s->storm.last_cause) > UNPIN_STORM_STALL)
 		return -EPROTO;
 	if (a->pid && s->pid != a->pid && s->pid != own_number(a->pid))
 		return -ENODEV;
@@ -206,15 +222,22 @@ int attach_read(struct attach *a)
 
 	if (fstat(a->fd, &st))
 		return -errno;
-	if (!S_ISREG(st.st_mode) || st.st_size < (off_t)HEADER)
+	if (!S_ISREG(st.st_mode))
 		return -EPROTO;
-	err = read_at(a->fd, s, HEADER, 0);
+	err = read_at(a->fd, s, PREFIX, 0);
+	if (!err)
+		err = check_prefix(s);
+	if (!err)
+		err = read_at(a->fd, s, HEADER, 0);
 	if (!err)
 		err = check_header(a, (uint64_t)st.st_size);
 	if (err)
 		return err;
 	make_printable(s->device, sizeof(s->device));
 	make_printable(s->notifier, sizeof(s->notifier));
+	make_printable(s->profile, sizeof(s->profile));
+	make_printable(s->fault_mode, sizeof(s->fault_mode));
+	make_printable(s->fault_reply, sizeof(s->fault_reply));
 	rows = atomic_load(&s->regions_high);
 	if (rows > s->region_rows)
 		return -EPROTO;
@@ -246,8 +269,13 @@ const char *attach_error(int err)
 		       "device yet?)";
 	case -EPROTO:
 		return "its segment is damaged or not one of unpin's";
+	case -ESTALE:
+		return "it runs an older version of unpin than this command (which reads segments of "
+		       "version " TEXT_OF(
+			       UNPIN_SEGMENT_VERSION) "): start it anew, or use the command of that version";
 	case -EPROTONOSUPPORT:
-		return "it runs another version of unpin than this command";
+		return "it runs a newer version of unpin than this command (which reads segments of "
+		       "version " TEXT_OF(UNPIN_SEGMENT_VERSION) "): use the command of that version";
 	default:
 		return strerror(-err);
 	}

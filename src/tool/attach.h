@@ -31,8 +31,9 @@ int attach_open(struct attach *a, pid_t pid);
 /* The same for a segment that is already open; takes over fd. */
 int attach_fd(struct attach *a, int fd);
 
-/* Copies a new snapshot. 0; -EPROTO: no segment, or damaged; -EPROTONOSUPPORT: one of another version of
- * unpin; -ENODEV: inherited by fork from a process of another number; -EIO or another errno of reading. */
+/* Copies a new snapshot. 0; -EPROTO: no segment, or damaged; -ESTALE: one of an older version of unpin;
+ * -EPROTONOSUPPORT: of a newer one; -ENODEV: inherited by fork from a process of another number; -EIO or
+ * another errno of reading. */
 int attach_read(struct attach *a);
 
 void attach_close(struct attach *a);

@@ -47,6 +47,11 @@ static const char *const step_names[UNPIN_STEPS] = {
 };
 static const char *const speed_names[2] = { "minor", "major" };
 static const char *const kind_names[] = { "none", "pinned", "odp", "implicit" };
+static const char *const storm_names[] = {
+	[UNPIN_STORM_NONE] = "none",
+	[UNPIN_STORM_MAJORS] = "major faults",
+	[UNPIN_STORM_STALL] = "memory stall",
+};
 
 static uint64_t value(const void *counters, const struct counter *c)
 {
@@ -116,33 +121,64 @@ static void print_counters(const char *title, const struct counter *rows, size_t
 	table_free(&t);
 }
 
+/* Count, p50, p99, max; empty cells where there was none. */
+static void add_step(struct table *t, const struct hist *h)
+{
+	uint64_t n = load64(&h->count);
+	const uint64_t times[] = { hist_quantile(h, 0.5), hist_quantile(h, 0.99), load64(&h->max) };
+	char b[UNITS_MAX];
+
+	table_add(t, "%" PRIu64, n);
+	for (size_t i = 0; i < COUNT(times); i++)
+		table_add(t, "%s", n ? units_time(b, times[i]) : "");
+}
+
 static void print_steps(const struct unpin_segment *s)
 {
-	static const char *const headings[] = { "<", "<step", "count", "p50", "p99", "max" };
-	char a[UNITS_MAX], b[UNITS_MAX], c[UNITS_MAX];
+	static const char *const headings[] = { "<step", "minor", "p50", "p99", "max", "major", "p50", "p99",
+		"max" };
+	uint64_t all = 0;
 	struct table t;
 
 	printf("\nTime of page faults, by step\n");
-	table_init(&t, headings, 6);
-	for (int speed = 0; speed < 2; speed++) {
-		for (int step = 0; step < UNPIN_STEPS; step++) {
-			const struct hist *h = &s->step_ns[speed][step];
-
-			if (!load64(&h->count))
-				continue;
-			table_add(&t, "%s", speed_names[speed]);
-			table_add(&t, "%s", step_names[step]);
-			table_add(&t, "%" PRIu64, load64(&h->count));
-			table_add(&t, "%s", units_time(a, hist_quantile(h, 0.5)));
-			table_add(&t, "%s", units_time(b, hist_quantile(h, 0.99)));
-			table_add(&t, "%s", units_time(c, load64(&h->max)));
+	table_init(&t, headings, COUNT(headings));
+	for (int step = 0; step < UNPIN_STEPS; step++) {
+		table_add(&t, "%s", step_names[step]);
+		for (int speed = 0; speed < 2; speed++) {
+			add_step(&t, &s->step_ns[speed][step]);
+			all += load64(&s->step_ns[speed][step].count);
 		}
 	}
-	if (t.cells)
+	if (all)
 		table_print(&t, stdout, 2);
 	else
 		printf("  no faults yet\n");
 	table_free(&t);
+}
+
+static uint64_t since(uint64_t now, uint64_t then)
+{
+	return now > then ? now - then : 0;
+}
+
+static void print_storm(const struct unpin_storm *storm, uint64_t now)
+{
+	uint64_t count = load64(&storm->count), began = load64(&storm->began_ns),
+		 ended = load64(&storm->ended_ns);
+	uint32_t cause = load32(&storm->cause);
+	char a[UNITS_MAX], b[UNITS_MAX];
+
+	if (cause)
+		printf("  storm: on, of %s, for %s, number %" PRIu64, storm_names[cause],
+			units_time(a, since(now, began)), count);
+	else if (count)
+		printf("  storm: off; %" PRIu64 " so far, the last of %s ended %s ago after %s", count,
+			storm_names[load32(&storm->last_cause)], units_time(a, since(now, ended)),
+			units_time(b, since(ended, began)));
+	else
+		printf("  storm: off; none so far");
+	printf("; %" PRIu64 " major faults per second, %s %% of the time stalled\n",
+		load64(&storm->majors_per_s), units_digits(a, (double)load64(&storm->stall_ppm) / 1e4));
 }
 
 static void print_regions(const struct attach *a)
@@ -188,13 +224,16 @@ static void print_process(const struct attach *a, const struct unpin_segment *pr
 	uint64_t now = clock_ns();
 	char pinned[UNITS_MAX], table[UNITS_MAX], age[UNITS_MAX];
 
-	printf("Process %d (%s), device %s, open for %s, notifier %s\n", (int)a->pid, a->command, s->device,
-		units_time(age, now > s->start_ns ? now - s->start_ns : 0), s->notifier);
+	printf("Process %d (%s), device %s, open for %s\n", (int)a->pid, a->command, s->device,
+		units_time(age, since(now, s->start_ns)));
+	printf("  profile %s, notifier %s, fault mode %s, fault reply %s\n", s->profile, s->notifier,
+		s->fault_mode, s->fault_reply);
 	printf("  alive: %u protection domains, %u completion queues, %u queue pairs, %u memory regions\n",
 		load32(&s->pds), load32(&s->cqs), load32(&s->qps), load32(&s->mrs));
 	printf("  pinned memory: %s; device page table: %s in %" PRIu64 " leaves\n",
 		units_bytes(pinned, load64(&s->pinned_bytes)),
 		units_bytes(table, load64(&s->odp_table_bytes)), load64(&s->odp_leaves));
+	print_storm(&s->storm, now);
 	print_counters("On-demand paging", odp_counters, COUNT(odp_counters), &s->odp,
 		previous ? &previous->odp : NULL, seconds);
 	print_counters("Device", device_counters, COUNT(device_counters), &s->dev,
@@ -237,6 +276,26 @@ static json_object *json_steps(const struct unpin_segment *s, int speed)
 	return o;
 }
 
+static json_object *json_storm(const struct unpin_storm *storm)
+{
+	json_object *o = json_object_new_object();
+	uint64_t now = clock_ns(), began = load64(&storm->began_ns), ended = load64(&storm->ended_ns);
+	uint32_t cause = load32(&storm->cause);
+	bool any = load64(&storm->count) > 0;
+
+	json_object_object_add(o, "on", json_object_new_boolean(cause != UNPIN_STORM_NONE));
+	json_object_object_add(o, "cause", json_object_new_string(storm_names[cause]));
+	json_object_object_add(o, "count", json_number(load64(&storm->count)));
+	json_object_object_add(
+		o, "last_cause", json_object_new_string(storm_names[load32(&storm->last_cause)]));
+	json_object_object_add(o, "began_ago_ns", any ? json_number(since(now, began)) : NULL);
+	json_object_object_add(o, "ended_ago_ns", any && !cause ? json_number(since(now, ended)) : NULL);
+	json_object_object_add(o, "majors_per_s", json_number(load64(&storm->majors_per_s)));
+	json_object_object_add(
+		o, "stall_percent", json_object_new_double((double)load64(&storm->stall_ppm) / 1e4));
+	return o;
+}
+
 static json_object *json_region(const struct unpin_segment_region *r)
 {
 	json_object *o = json_object_new_object();
@@ -261,7 +320,11 @@ static json_object *json_process(const struct attach *a, bool regions)
 	json_object_object_add(o, "pid", json_object_new_int(a->pid));
 	json_object_object_add(o, "command", json_object_new_string(a->command));
 	json_object_object_add(o, "device", json_object_new_string(s->device));
+	json_object_object_add(o, "profile", json_object_new_string(s->profile));
 	json_object_object_add(o, "notifier", json_object_new_string(s->notifier));
+	json_object_object_add(o, "fault_mode", json_object_new_string(s->fault_mode));
+	json_object_object_add(o, "fault_reply", json_object_new_string(s->fault_reply));
+	json_object_object_add(o, "open_ns", json_number(since(clock_ns(), s->start_ns)));
 	json_object_object_add(o, "protection_domains", json_number(load32(&s->pds)));
 	json_object_object_add(o, "completion_queues", json_number(load32(&s->cqs)));
 	json_object_object_add(o, "queue_pairs", json_number(load32(&s->qps)));
@@ -275,6 +338,7 @@ static json_object *json_process(const struct attach *a, bool regions)
 	for (int speed = 0; speed < 2; speed++)
 		json_object_object_add(faults, speed_names[speed], json_steps(s, speed));
 	json_object_object_add(o, "fault_steps", faults);
+	json_object_object_add(o, "storm", json_storm(&s->storm));
 	for (uint32_t i = 0; regions && i < load32(&s->regions_high); i++)
 		if (load32(&s->region[i].kind) != UNPIN_REGION_NONE)
 			json_object_array_add(list, json_region(&s->region[i]));
@@ -391,7 +455,7 @@ static int stat_all(bool json)
 		struct attach a;
 		int err = attach_open(&a, pids[i]);
 
-		if (err == -EPROTO || err == -EPROTONOSUPPORT)
+		if (err == -EPROTO || err == -EPROTONOSUPPORT || err == -ESTALE)
 			log_warn("stat: process %d: %s", (int)pids[i], attach_error(err));
 		if (err)
 			continue;

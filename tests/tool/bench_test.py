@@ -77,8 +77,8 @@ class Everyones:
 class Background:
     """A bench that goes on until it is interrupted, and its second process."""
 
-    def __init__(self, *args):
-        self.p = subprocess.Popen([UNPIN, 'bench', '--pairs', '1001', '--only', 'latency', '--json', '-'] + list(args), env=ENV,
+    def __init__(self, *args, env=ENV):
+        self.p = subprocess.Popen([UNPIN, 'bench', '--pairs', '1001', '--only', 'latency', '--json', '-'] + list(args), env=env,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.wait(lambda: len(self.seen()) == 2 and all(s['memory_regions'] == 2 and s['counters']['tx_packets'] > 100
                                                         for s in self.seen()))
@@ -233,12 +233,62 @@ def stat_shows_a_running_process():
             assert all(r['length_bytes'] == 4096 and r['lkey'] for r in first['regions']), first['regions']
             assert sum(r['counters']['bytes_in'] for r in first['regions']) > 0
             assert set(first['fault_steps']) == {'minor', 'major'}
+            for speed in first['fault_steps'].values():
+                assert set(speed) == {'queue', 'resolve', 'resume', 'total'}, speed
+                for step in speed.values():
+                    assert step['p50_ns'] <= step['p99_ns'] <= step['max_ns'], speed
+            assert (first['profile'], first['notifier']) == ('unpin', 'interpose'), first
+            assert (first['fault_mode'], first['fault_reply']) == ('precise', 'park'), first
+            assert first['open_ns'] > 0, first
+            assert first['storm']['on'] is False and first['storm']['count'] == 0 and first['storm']['cause'] == 'none', first
+            assert first['storm']['began_ago_ns'] is None and first['storm']['ended_ago_ns'] is None, first
+            assert {'faults_imprecise', 'faults_rnr', 'faults_crowded', 'page_readahead', 'page_prefetch_dropped'} <= set(first['odp'])
+            assert {'tx_lost', 'tx_reordered', 'tx_delayed'} <= set(first['counters'])
             b.wait(lambda: json.loads(run('stat', '-j', pid).stdout)['counters']['tx_packets'] > first['counters']['tx_packets'])
             text = run('stat', pid).stdout
-            for words in ('device ' + DEVICE, 'page_faults', 'Memory regions', 'pinned', 'odp'):
+            for words in ('device ' + DEVICE, 'page_faults', 'Memory regions', 'pinned', 'odp', 'storm: off; none so far',
+                          'profile unpin, notifier interpose, fault mode precise, fault reply park'):
                 assert words in text, '%r is not in:\n%s' % (words, text)
         text = run('stat').stdout
         assert DEVICE in text and 'processes' in text, text
+
+
+def a_timeline_has_faults_posts_and_completions_of_both_processes():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, 'trace.json')
+        with open(path, 'w') as f:
+            f.write('of another run')
+        run('run', '--device', DEVICE, '--trace', path, '--', UNPIN, 'bench', '--quick', '--only', 'first-touch', '--json', '-')
+        files = sorted(os.listdir(folder))
+        # The command, its second process, and no other.
+        assert len(files) == 2 and files[0] == 'trace.json' and files[1].startswith('trace.json.'), files
+        seen = {}
+        for name in files:
+            with open(os.path.join(folder, name)) as f:
+                events = json.load(f)
+            assert events[0]['name'] == 'process_name' and events[0]['args']['name'] == 'unpin', events[0]
+            named = {e['tid'] for e in events if e['name'] == 'thread_name'}
+            last = {}
+            for e in events:
+                seen[e['name'], e['ph']] = seen.get((e['name'], e['ph']), 0) + 1
+                if e['ph'] == 'i':
+                    assert e['tid'] in named, e
+                    assert e['ts'] >= last.get(e['tid'], 0), e
+                    last[e['tid']] = e['ts']
+                if e['ph'] == 'X':
+                    assert e['dur'] >= 0, e
+            assert sorted(e['id'] for e in events if e['ph'] == 'b') == sorted(e['id'] for e in events if e['ph'] == 'e')
+        assert seen['post_send', 'i'] >= 4000 and seen['completion', 'i'] >= 4000, seen
+        # 1000 pages are written and 1000 are read for the first time.
+        assert seen['fault', 'b'] >= 1000 and seen['fault', 'b'] == seen['fault', 'e'], seen
+        assert seen['resolve', 'X'] >= 1000, seen
+
+
+def settings_are_shown():
+    env = dict(ENV, UNPIN_PROFILE='mlx5', UNPIN_NOTIFIER='none', UNPIN_FAULT_MODE='imprecise', UNPIN_FAULT_REPLY='rnr')
+    with Background(env=env) as b:
+        s = json.loads(run('stat', '-j', str(b.p.pid)).stdout)
+        assert (s['profile'], s['notifier'], s['fault_mode'], s['fault_reply']) == ('mlx5', 'none', 'imprecise', 'rnr'), s
 
 
 def stat_of_another_users_process_is_refused():
@@ -264,6 +314,7 @@ for f in (registration_takes_no_memory_on_demand_and_all_of_it_pinned, every_oth
           the_text_says_what_each_part_means, a_small_limit_on_locked_memory_is_explained, a_device_that_is_not_there_is_named,
           wrong_command_lines_are_refused, a_file_that_cannot_be_written_is_an_error, an_interrupt_prints_what_was_measured,
           the_death_of_the_second_process_ends_the_bench, the_death_of_the_first_process_ends_the_second,
-          stat_shows_a_running_process, stat_of_another_users_process_is_refused, watching_prints_again_and_again):
+          stat_shows_a_running_process, settings_are_shown,
+          a_timeline_has_faults_posts_and_completions_of_both_processes, stat_of_another_users_process_is_refused, watching_prints_again_and_again):
     case(f)
 sys.exit(1 if failed else 0)
