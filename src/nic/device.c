@@ -98,9 +98,8 @@ static void address_space_changed(enum mm_change what, uintptr_t addr, size_t le
 {
 	struct nic *nic = atomic_load_explicit(&the_nic, memory_order_acquire);
 
-	(void)what;
 	if (nic && nic->generation == generation_now())
-		odp_space_invalidate(nic->odp, addr, len, ODP_NOTIFIER);
+		odp_space_invalidate(nic->odp, addr, len, what == MM_DISCARD ? ODP_DISCARD : ODP_NOTIFIER);
 }
 
 static void init_locks_and_lists(struct nic *nic)

@@ -79,12 +79,16 @@ void odp_space_close(struct odp_space *s);
 /* In a forked child: forget it without locks (memory is left). */
 void odp_space_abandon(struct odp_space *s);
 
-enum odp_cause { ODP_NOTIFIER, ODP_FORK, ODP_STALE, ODP_SWEEP, ODP_DEREG };
+/*
+ * ODP_NOTIFIER: the application has changed a mapping. ODP_DISCARD: it has given up what is in the memory
+ * (MADV_DONTNEED and the like), and the mapping is as it was; otherwise the same.
+ */
+enum odp_cause { ODP_NOTIFIER, ODP_DISCARD, ODP_FORK, ODP_STALE, ODP_SWEEP, ODP_DEREG };
 
 /*
  * Pages of [addr, addr + len) are no longer valid; called after the change has taken effect. Cost follows the
  * leaves that exist in the range. Lock-free: it may be called inside malloc or free, in a signal handler,
- * while any other thread is stopped. Counted (ODP_NOTIFIER, ODP_SWEEP, ODP_STALE) as page_invalidations: the
+ * while any other thread is stopped. Counted (all but ODP_FORK and ODP_DEREG) as page_invalidations: the
  * range's pages of a region in those 2 MiB leaves where the device has touched any page;
  * page_invalidations_handled: those that were valid. The region that faulted last in a stretch of 32 KiB is
  * the one that is credited where several overlap.

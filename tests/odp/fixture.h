@@ -48,8 +48,7 @@ static struct odp_storm_limits fixture_limits;
 
 static void fixture_observer(enum mm_change what, uintptr_t addr, size_t len)
 {
-	(void)what;
-	odp_space_invalidate(fx.space, addr, len, ODP_NOTIFIER);
+	odp_space_invalidate(fx.space, addr, len, what == MM_DISCARD ? ODP_DISCARD : ODP_NOTIFIER);
 }
 
 static int fixture_open(unsigned threads)
