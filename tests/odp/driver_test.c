@@ -56,10 +56,9 @@ static void let_the_driver_go(void)
 
 static int setup(void **state)
 {
-	char name[] = "/tmp/unpin-odp-XXXXXX";
-	int fd = mkstemp(name);
+	int fd = disk_file(FILE_PAGES * PAGE);
 
-	if (fd < 0 || unlink(name) || ftruncate(fd, FILE_PAGES * PAGE) || fixture_open(1))
+	if (fd < 0 || fixture_open(1))
 		return -1;
 	interpose_observe(fixture_observer);
 	sem_init(&plug.in, 0, 0);

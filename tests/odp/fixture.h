@@ -7,6 +7,8 @@
 #define UNPIN_TESTS_ODP_FIXTURE_H
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -161,6 +164,34 @@ static inline int copy_out(struct odp_region *r, const void *from, void *buf, si
 	while ((err = odp_copy_out(r, SAFECOPY_FIXUP, (uintptr_t)from, buf, n, &it.w)) == -EINPROGRESS)
 		witness_wait(&it);
 	return err;
+}
+
+/*
+ * A nameless file on a disk, or what passes for one: its pages, shared and written, are a driver's, which
+ * those of a tmpfs (as /tmp is in many places) are not. -1: there is no room for one.
+ */
+static inline int disk_file(size_t len)
+{
+	static const char *const folder[] = { "/var/tmp", "/tmp", "." };
+
+	for (unsigned i = 0; i < sizeof(folder) / sizeof(*folder); i++) {
+		int fd = open(folder[i], O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+		struct statfs fs;
+
+		if (fd < 0) {
+			char name[64];
+
+			snprintf(name, sizeof(name), "%s/unpin-odp-XXXXXX", folder[i]);
+			fd = mkostemp(name, O_CLOEXEC);
+			if (fd >= 0)
+				unlink(name);
+		}
+		if (fd >= 0 && !fstatfs(fd, &fs) && fs.f_type != TMPFS_MAGIC && !ftruncate(fd, (off_t)len))
+			return fd;
+		if (fd >= 0)
+			close(fd);
+	}
+	return -1;
 }
 
 static inline void *fresh(size_t len, int prot)

@@ -356,6 +356,18 @@ static void a_prefetch_is_held_back_during_a_storm_and_goes_on_afterwards(void *
 	assert_int_equal(state_at(p + (PAGES - 1) * PAGE), PAGE_VALID_RW);
 }
 
+static void prefetches_over(void)
+{
+	bool over = false;
+
+	while (!over) {
+		sched_yield();
+		fault_lock(&fx.space->faults);
+		over = !fx.space->prefetches.len;
+		fault_unlock(&fx.space->faults);
+	}
+}
+
 static void a_prefetch_is_dropped_when_the_limit_does_not_leave_enough(void **state)
 {
 	(void)state;
@@ -364,8 +376,7 @@ static void a_prefetch_is_dropped_when_the_limit_does_not_leave_enough(void **st
 	assert_int_equal(odp_prefetch(&r, (uintptr_t)p, PAGES * PAGE, ODP_PREFETCH_WRITE), 0);
 	while (!value(&r.odp->page_prefetch_dropped))
 		sched_yield();
-	while (fx.space->prefetches.len)
-		sched_yield();
+	prefetches_over();
 	/* What its first, smaller chunk brought in fitted. */
 	assert_true(value(&r.odp->page_prefetch) <= 10);
 	assert_int_equal(value(&r.odp->page_prefetch) + value(&r.odp->page_prefetch_dropped), PAGES);

@@ -345,12 +345,8 @@ static void *meddler(void *arg)
 
 static void build_arena(void)
 {
-	char name[] = "/tmp/unpin-odp-XXXXXX";
-
-	file = mkstemp(name);
+	file = disk_file(ARENA);
 	REQUIRE(file >= 0);
-	unlink(name);
-	REQUIRE(!ftruncate(file, ARENA));
 	/* In the middle of a leaf boundary, to have two of them. */
 	arena = fresh(ARENA + 2 * LEAF_BYTES, PROT_NONE);
 	arena = (char *)(((uintptr_t)arena + LEAF_BYTES - 1) & ~(LEAF_BYTES - 1)) + LEAF_BYTES -
