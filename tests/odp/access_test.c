@@ -422,6 +422,28 @@ static void a_dense_gigabyte_costs_less_than_two_bytes_a_page(void **state)
 	free(buf);
 }
 
+static void giving_up_memory_leaves_its_mapping_known(void **state)
+{
+	char *p = fresh(4 * PAGE, PROT_READ | PROT_WRITE);
+	uint32_t before;
+	struct odp_region r;
+	struct vma vma;
+
+	region_open(&r, p, 4 * PAGE, true);
+	assert_int_equal(copy_in(&r, p, "x", 1), 0);
+	before = atomic_load(&fx.space->changes);
+	assert_int_equal(madvise(p, PAGE, MADV_DONTNEED), 0);
+	assert_int_equal(state_at(p), PAGE_INVALID);
+	assert_int_equal(atomic_load(&fx.space->changes), before);
+	fault_lock(&fx.space->faults);
+	assert_true(vmacache_get(&fx.space->vmas, (uintptr_t)p, before, &vma));
+	fault_unlock(&fx.space->faults);
+	assert_int_equal(mprotect(p, PAGE, PROT_READ), 0);
+	assert_int_not_equal(atomic_load(&fx.space->changes), before);
+	odp_region_fini(&r);
+	munmap(p, 4 * PAGE);
+}
+
 /* ---- accesses that do not wait ---- */
 
 static int write_alone(struct odp_region *r, void *to, const char *text)
@@ -580,6 +602,7 @@ int main(void)
 		TEST(an_ended_region_refuses),
 		TEST(a_terabyte_costs_only_what_is_touched),
 		TEST(a_dense_gigabyte_costs_less_than_two_bytes_a_page),
+		TEST(giving_up_memory_leaves_its_mapping_known),
 		TEST(an_access_that_does_not_wait_is_never_resolved_on_the_spot),
 		TEST(what_the_mapping_tells_is_returned_at_once),
 		TEST(what_only_populate_finds_is_told_to_the_next_one_once),

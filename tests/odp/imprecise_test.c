@@ -261,6 +261,30 @@ static void a_waiter_without_a_scan_is_precise(void **state)
 	munmap(p, PAGE);
 }
 
+static void slow_hardware_is_slow_once_for_all_of_it(void **state)
+{
+	char *p = fresh(64 * PAGE, PROT_READ | PROT_WRITE);
+	struct odp_region r;
+	struct scanned sc;
+	uint64_t before;
+
+	fx.space->cfg.fault_latency_ns = 20000000;
+	region_open(&r, p, 64 * PAGE, true);
+	scanned_init(&sc);
+	for (unsigned i = 0; i < 40; i++)
+		outstanding(&sc, p + i * PAGE, 10, true);
+	before = clock_ns();
+	assert_int_equal(write_to(&r, p, "slow", &sc), -EINPROGRESS);
+	assert_int_equal(witness_wait(&sc.it), 0);
+	assert_true(clock_ns() - before >= 20000000);
+	for (unsigned i = 0; i < 40; i++)
+		assert_int_equal(write_to(&r, p + i * PAGE, "slow", &sc), 0);
+	assert_counter(r.odp, faults_imprecise, 1);
+	assert_counter(r.odp, page_faults, 40);
+	odp_region_fini(&r);
+	munmap(p, 64 * PAGE);
+}
+
 static _Atomic bool stop;
 
 static void *drop_for_ever(void *arg)
@@ -308,6 +332,7 @@ int main(void)
 		TEST(an_event_looks_at_so_many_pages_and_no_more),
 		TEST(cancelling_waits_for_the_scan),
 		TEST(the_end_of_the_region_waits_for_the_scan_and_fails_the_waiter),
+		TEST(slow_hardware_is_slow_once_for_all_of_it),
 		TEST(a_waiter_without_a_scan_is_precise),
 		TEST(an_endless_dontneed_loop_does_not_stop_it),
 	};
