@@ -52,6 +52,7 @@ struct fault {
 	bool imprecise; /* names region and waiter only: no pages, no leaf (imprecise.c) */
 	bool alone;	/* raised by an access that does not wait: the region remembers its error */
 	bool prefetch;	/* of a prefetch: nobody has accessed the pages, at first */
+	bool put_off;	/* it was resolved before it was due */
 	bool no_fault;	/* nothing may be populated for it */
 	uint16_t owner; /* the region's number, for the table */
 	struct leaf *leaf;

@@ -4,6 +4,7 @@
  * munmap, perhaps inside malloc, perhaps while other threads are stopped by a garbage collector with whatever
  * locks they hold.
  */
+#include "base/trace.h"
 #include "odp/core.h"
 
 /* Counts gathered for one region while a leaf is walked. */
@@ -85,6 +86,7 @@ static void drop_range(struct odp_space *s, struct leaf *leaf, uintptr_t from, u
 void odp_space_invalidate(struct odp_space *s, uintptr_t addr, size_t len, enum odp_cause cause)
 {
 	uintptr_t end = addr + len, at = addr;
+	uint64_t began = trace_begin();
 	struct leaf *leaf;
 
 	if (!len || addr >= TABLE_LIMIT)
@@ -100,6 +102,8 @@ void odp_space_invalidate(struct odp_space *s, uintptr_t addr, size_t len, enum 
 		drop_range(s, leaf, at, stop, cause != ODP_DEREG && cause != ODP_FORK);
 		at = stop;
 	}
+	if (began)
+		trace_record(TRACE_INVALIDATE, began, clock_ns(), addr, end - addr);
 }
 
 void odp_space_forked(struct odp_space *s)

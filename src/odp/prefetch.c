@@ -259,7 +259,7 @@ static int advance(struct stretch *p)
 /* All of it. 0, or the error of the page at p->at. */
 static int carry_out(struct stretch *p)
 {
-	uint64_t began = trace_enabled() ? clock_ns() : 0;
+	uint64_t began = trace_begin();
 	uintptr_t from = p->at;
 	int err = 0;
 

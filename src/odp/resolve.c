@@ -121,12 +121,19 @@ static int map(struct odp_space *s, struct fault *f, bool spot, struct mapped *m
 	return err;
 }
 
+/* What this thread did; an event that is put off is ended by another one, later. */
+static void trace_resolved(const struct fault *f, uint64_t now)
+{
+	if (trace_enabled())
+		trace_record(TRACE_RESOLVE, f->started_ns, now, f->addr, f->pages);
+}
+
 static void record(struct odp_space *s, const struct fault *f, bool spot, uint64_t now)
 {
 	struct hist *step = s->cfg.step_ns[f->major];
 
-	if (trace_enabled())
-		trace_record(TRACE_RESOLVE, f->started_ns, now, f->addr, f->pages);
+	if (!f->put_off)
+		trace_resolved(f, now);
 	if (f->prefetch)
 		return;
 	if (trace_enabled())
@@ -207,10 +214,12 @@ static struct odp_outcome finish_imprecise(struct odp_space *s, struct fault *f)
 /* Whether the event was too fast, and has been kept for later. */
 static bool put_off(struct odp_space *s, struct fault *f)
 {
-	bool later = f->due_ns && clock_ns() < f->due_ns;
+	uint64_t now = f->due_ns ? clock_ns() : 0;
 
-	if (!later)
+	if (now >= f->due_ns)
 		return false;
+	trace_resolved(f, now);
+	f->put_off = true;
 	fault_lock(&s->faults);
 	fault_put_off(&s->faults, f);
 	fault_unlock(&s->faults);
