@@ -30,6 +30,7 @@
 #define EVENT_BYTES    512 /* at most, as text */
 #define OPENING	       "[\n"
 #define ENDING	       "\n]\n"
+#define AHEAD	       6	    /* events: the line that is fetched while this one is filled */
 #define EXACT_INTEGER  (1ull << 53) /* below it, a reader's double holds every number */
 
 _Atomic bool trace_on;
@@ -37,10 +38,16 @@ _Atomic bool trace_on;
 /* --- rings -------------------------------------------------------------------------------------------------
  */
 
+/* Two to a cache line: the line is what an event costs its thread, since the writer has taken it away. */
 struct event {
-	uint64_t begin, end, a, b;
-	uint64_t site;
+	uint64_t begin, a, b;
+	uint64_t length_site; /* nanoseconds << SITE_BITS, site */
 };
+#define SITE_BITS   8
+#define TICKS	    128u /* of the site's bits: begin is in ticks(), there is no length */
+#define SITE_MASK   (TICKS - 1)
+#define LENGTH_MOST (UINT64_MAX >> SITE_BITS)
+_Static_assert(TRACE_SITE_COUNT <= SITE_MASK, "a site fits its bits");
 
 /*
  * One producer, the thread that has claimed the slot; one consumer, the writer. A child finds it wiped
@@ -157,12 +164,12 @@ static void put(struct ring *r, const struct event *e)
 		}
 	}
 	r->event[head % TRACE_EVENTS] = *e;
+	__builtin_prefetch(&r->event[(head + AHEAD) % TRACE_EVENTS], 1);
 	atomic_store_explicit(&r->head, head + 1, memory_order_release);
 }
 
-void trace_record(enum trace_site site, uint64_t begin_ns, uint64_t end_ns, uint64_t a, uint64_t b)
+static void record(const struct event *e)
 {
-	const struct event e = { begin_ns, end_ns, a, b, site };
 	struct ring *r = mine.ring;
 
 	if (mine.busy) {
@@ -174,11 +181,77 @@ void trace_record(enum trace_site site, uint64_t begin_ns, uint64_t end_ns, uint
 	if (!r || !atomic_load_explicit(&r->live, memory_order_relaxed))
 		r = claim();
 	if (r)
-		put(r, &e);
+		put(r, e);
 	else
 		atomic_fetch_add_explicit(&homeless, 1, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
 	mine.busy = false;
+}
+
+void trace_record(enum trace_site site, uint64_t begin_ns, uint64_t end_ns, uint64_t a, uint64_t b)
+{
+	uint64_t length = end_ns > begin_ns ? end_ns - begin_ns : 0;
+	const struct event e = { begin_ns, a, b,
+		(length < LENGTH_MOST ? length : LENGTH_MOST) << SITE_BITS | site };
+
+	record(&e);
+}
+
+/* --- time: reading the clock would be most of what a POINT costs, so it is stamped with the processor's
+ * counter where the kernel itself trusts that, and the writer converts. ------------------------------------
+ */
+
+static _Atomic bool use_counter; /* changes only while off; late events then have a wrong time or none */
+
+static uint64_t ticks(void)
+{
+#ifdef __x86_64__
+	if (atomic_load_explicit(&use_counter, memory_order_relaxed))
+		return __builtin_ia32_rdtsc();
+#endif
+	return clock_ns();
+}
+
+static void choose_clock(void)
+{
+	char name[8] = "";
+	int fd = open(
+		"/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || read(fd, name, sizeof(name) - 1) != 4)
+		name[0] = 0;
+	if (fd >= 0)
+		fd_close(fd);
+	atomic_store(&use_counter, strcmp(name, "tsc\n") == 0);
+}
+
+void trace_moment(enum trace_site site, uint64_t a, uint64_t b)
+{
+	const struct event e = { ticks(), a, b, TICKS | site };
+
+	record(&e);
+}
+
+/* The same moment by both clocks. */
+struct moment {
+	uint64_t ticks, ns;
+};
+
+static struct moment look_at_clocks(void)
+{
+	struct moment best = { 0 };
+	uint64_t least = UINT64_MAX;
+
+	/* The best of some: this thread may lose the processor in between. */
+	for (int i = 0; i < 5; i++) {
+		uint64_t before = ticks(), ns = clock_ns(), apart = ticks() - before;
+
+		if (apart < least) {
+			least = apart;
+			best = (struct moment){ before + apart / 2, ns };
+		}
+	}
+	return best;
 }
 
 /* --- the file ----------------------------------------------------------------------------------------------
@@ -204,6 +277,8 @@ static struct writer {
 	uint64_t dropped_before[TRACE_RINGS], homeless_before;
 	uint64_t dropped, told; /* events, since the file began; as last written */
 	uint64_t flights;	/* numbers for FLIGHTs */
+	struct moment from, to; /* of the last drain and of this one */
+	double tick_ns;
 	size_t used;
 	char buffer[BUFFER_BYTES + sizeof(ENDING)];
 } w;
@@ -444,28 +519,36 @@ static char *put_head(char *p, const struct site *s, char phase, const struct pl
 	return put_us(p, ns);
 }
 
+static uint64_t begin_of(const struct event *e)
+{
+	if (!(e->length_site & TICKS))
+		return e->begin;
+	return w.to.ns + (uint64_t)(int64_t)((double)(int64_t)(e->begin - w.to.ticks) * w.tick_ns);
+}
+
 static void put_event(const struct place *at, const struct event *e)
 {
-	const struct site *s = &sites[e->site];
+	const struct site *s = &sites[e->length_site & SITE_MASK];
+	uint64_t begin = begin_of(e), length = e->length_site >> SITE_BITS;
 	char *p = begin_text();
 
 	switch (s->shape) {
 	case TRACE_SPAN:
-		p = put_head(p, s, 'X', at, e->begin);
+		p = put_head(p, s, 'X', at, begin);
 		p = PUT(p, ",\"dur\":");
-		p = put_us(p, e->end > e->begin ? e->end - e->begin : 0);
+		p = put_us(p, length);
 		break;
 	case TRACE_FLIGHT:
-		p = put_head(p, s, 'b', at, e->begin);
+		p = put_head(p, s, 'b', at, begin);
 		p = PUT(p, ",\"id\":");
 		p = put_decimal(p, ++w.flights);
 		p = put_arguments(p, s, e);
-		p = put_head(p, s, 'e', at, e->end);
+		p = put_head(p, s, 'e', at, begin + length);
 		p = PUT(p, ",\"id\":");
 		p = put_decimal(p, w.flights);
 		break;
 	case TRACE_POINT: /* of a thread, when no scope is named */
-		p = put_head(p, s, 'i', at, e->begin);
+		p = put_head(p, s, 'i', at, begin);
 		break;
 	}
 	end_text(put_arguments(p, s, e));
@@ -577,11 +660,15 @@ static uint32_t drain_all(void)
 	uint64_t now = atomic_load_explicit(&homeless, memory_order_relaxed);
 	uint32_t most = 0;
 
+	w.to = look_at_clocks();
+	if (w.to.ticks > w.from.ticks)
+		w.tick_ns = (double)(w.to.ns - w.from.ns) / (double)(w.to.ticks - w.from.ticks);
 	for (unsigned i = 0; i < TRACE_RINGS; i++) {
 		uint32_t n = drain(i);
 
 		most = n > most ? n : most;
 	}
+	w.from = w.to;
 	w.dropped += now - w.homeless_before;
 	w.homeless_before = now;
 	if (w.dropped != w.told)
@@ -736,6 +823,8 @@ int trace_open(const char *path)
 		return err;
 	strcpy(w.asked, path);
 	empty_rings();
+	choose_clock();
+	w.from = look_at_clocks();
 	err = start_writer();
 	if (err) {
 		fd_close(w.fd);

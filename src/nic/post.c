@@ -24,10 +24,8 @@ static struct ib_wqe *sq_slot(struct nic_qp *qp)
 
 static void trace_built(struct nic_qp *qp, uint32_t prod)
 {
-	uint64_t now = clock_ns();
-
 	for (uint32_t i = 0; i < qp->sq_building; i++)
-		trace_record(TRACE_POST_SEND, now, now, qp->num, ib_sq_at(&qp->sq, prod + i)->wr_id);
+		trace_point(TRACE_POST_SEND, qp->num, ib_sq_at(&qp->sq, prod + i)->wr_id);
 }
 
 /* Everything built becomes visible to the requester. Under sq_lock. */
