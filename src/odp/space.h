@@ -137,6 +137,13 @@ void odp_region_init(struct odp_region *r);
  */
 void odp_region_fini(struct odp_region *r);
 
+/* A piece of memory that an outstanding work request will touch. */
+struct odp_extent {
+	uintptr_t addr;
+	size_t len;
+	bool write;
+};
+
 /*
  * Someone who waits for a fault. Owned by the caller, zeroed before first use; on at most one region at a
  * time. ready() is called once per -EINPROGRESS, from any thread, without locks of this room, possibly before
@@ -145,13 +152,6 @@ void odp_region_fini(struct odp_region *r);
  * again: a failed one then returns the error of its fault. A caller that gives the access up instead calls
  * odp_cancel() before it uses the waiter for another.
  */
-/* A piece of memory that an outstanding work request will touch. */
-struct odp_extent {
-	uintptr_t addr;
-	size_t len;
-	bool write;
-};
-
 struct odp_waiter {
 	void (*ready)(struct odp_waiter *w, int result);
 	/*
@@ -191,9 +191,10 @@ bool odp_cancel(struct odp_waiter *w);
  * The device writes buf to (copy_in) or reads from (copy_out) [va, va + n) inside the region (the caller has
  * checked bounds and the key's rights; n may be 0). Ordered as safecopy.h says. buf is private memory. 0:
  * done. -EINPROGRESS: w is queued, ready() comes; with w NULL nobody waits: the fault is queued (never
- * resolved on the spot) and the caller tries again when it likes. -EACCES: the mapping forbids it. -EFAULT:
- * hole, past the end of file, guard page. -ECANCELED: closing. -EAGAIN: path is SAFECOPY_NONE: another thread
- * must do it. On anything but 0 a part of the bytes may have been copied.
+ * resolved on the spot) and the caller tries again when it likes; an error that only the populate finds is
+ * then the answer to the next such access to the page, for ODP_VERDICT_NS. -EACCES: the mapping forbids it.
+ * -EFAULT: hole, past the end of file, guard page. -ECANCELED: closing. -EAGAIN: path is SAFECOPY_NONE:
+ * another thread must do it. On anything but 0 a part of the bytes may have been copied.
  */
 int odp_copy_in(struct odp_region *r, enum safecopy_path path, uintptr_t va, const void *buf, size_t n,
 	struct odp_waiter *w);

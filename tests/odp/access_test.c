@@ -387,9 +387,11 @@ static void an_ended_region_refuses(void **state)
 static void a_terabyte_costs_only_what_is_touched(void **state)
 {
 	size_t len = 1ul << 40;
-	char *p = fresh(len, PROT_READ | PROT_WRITE), got[8];
+	char *p = fresh_terabyte(), got[8];
 	struct odp_region r;
 
+	if (!p)
+		skip();
 	region_open(&r, p, len, true);
 	for (size_t i = 0; i < 1024; i++)
 		assert_int_equal(copy_in(&r, p + (i << 30), "x", 1), 0);

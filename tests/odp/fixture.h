@@ -202,6 +202,22 @@ static inline void *fresh(size_t len, int prot)
 	return p;
 }
 
+/* NULL (and said so): under ThreadSanitizer there may be no terabyte of addresses in one piece. */
+static inline char *fresh_terabyte(void)
+{
+	void *p = mmap(
+		NULL, 1ul << 40, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+#ifdef __SANITIZE_THREAD__
+	if (p == MAP_FAILED) {
+		print_message("no terabyte of addresses is free\n");
+		return NULL;
+	}
+#endif
+	assert_ptr_not_equal(p, MAP_FAILED);
+	return p;
+}
+
 static inline enum page_state state_at(const void *addr)
 {
 	struct leaf *leaf = pagetable_leaf(&fx.space->table, (uintptr_t)addr);

@@ -245,10 +245,12 @@ static void an_untouched_terabyte_costs_a_few_looks(void **state)
 {
 #ifdef UNPIN_DEBUG_CHECKS
 	const size_t len = 1ul << 40;
-	char *p = fresh(len, PROT_READ | PROT_WRITE), *near = fresh(PAGE, PROT_READ | PROT_WRITE);
+	char *p = fresh_terabyte(), *near = fresh(PAGE, PROT_READ | PROT_WRITE);
 	struct odp_region all, big;
 	uint64_t before;
 
+	if (!p)
+		skip();
 	everywhere(&all);
 	region_open(&big, p, len, true);
 	/* Something is in the table, close by. */
