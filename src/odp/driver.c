@@ -117,6 +117,9 @@ static int reserve(struct odp_space *s)
 {
 	int slot;
 
+	/* Nobody would join it. */
+	if (s->stopping)
+		return -1;
 	if (wanted(s) <= s->drivers_idle ||
 		(unsigned)__builtin_popcountll(s->drivers) == s->cfg.driver_threads)
 		return -1;
