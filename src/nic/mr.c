@@ -130,9 +130,20 @@ static enum safecopy_path burst_path(struct nic_burst *b)
 	return b->path;
 }
 
-/* A region that is being deregistered is an invalid key to whoever still names it. */
-static int outcome(int err)
+/* An access does not wait: its requester is told to come again. */
+static int refuse_for_now(struct nic_mr *mr)
 {
+	counter_add(&mr->counters->faults_rnr, 1);
+	counter_add(&mr->nic->seg->odp.faults_rnr, 1);
+	return -EBUSY;
+}
+
+/* A region that is being deregistered is an invalid key to whoever still names it. */
+static int outcome(struct nic_mr *mr, int err, const struct odp_waiter *w)
+{
+	if (err == -EINPROGRESS && !w)
+		err = refuse_for_now(mr);
+	rundown_leave(&mr->users);
 	return err == -ECANCELED ? -EACCES : err;
 }
 
@@ -152,8 +163,7 @@ int nic_mr_copy_in(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint
 		err = pin_copy_in(mr->pin, burst_path(b), at, buf, len);
 	if (!err && !mr->on_demand)
 		counter_add(&mr->counters->bytes_in, len);
-	rundown_leave(&mr->users);
-	return outcome(err);
+	return outcome(mr, err, w);
 }
 
 int nic_mr_copy_out(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va,
@@ -172,8 +182,7 @@ int nic_mr_copy_out(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uin
 		err = pin_copy_out(mr->pin, burst_path(b), at, buf, len);
 	if (!err && !mr->on_demand)
 		counter_add(&mr->counters->bytes_out, len);
-	rundown_leave(&mr->users);
-	return outcome(err);
+	return outcome(mr, err, w);
 }
 
 int nic_mr_atomic(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va,
@@ -202,8 +211,7 @@ int nic_mr_atomic(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint3
 		err = step->atomic.cmp_swap
 			      ? pin_cmp_swap(mr->pin, path, at, step->atomic.compare, operand, &step->orig)
 			      : pin_fetch_add(mr->pin, path, at, operand, &step->orig);
-	rundown_leave(&mr->users);
-	return outcome(err);
+	return outcome(mr, err, w);
 }
 
 /* --- registration

@@ -75,8 +75,8 @@ struct nic_burst {
 
 /*
  * Copies between private memory and a region. pd and access (IBV_ACCESS_*; 0: local read) must fit. 0;
- * -EINPROGRESS: w is queued; -EACCES (key, bounds, rights, protection); -EFAULT; -EAGAIN: another thread must
- * do it.
+ * -EINPROGRESS: w is queued; -EBUSY: w is NULL and pages have to be faulted in first; -EACCES (key, bounds,
+ * rights, protection); -EFAULT; -EAGAIN: another thread must do it.
  */
 int nic_mr_copy_in(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint32_t key, uint64_t va,
 	const void *buf, uint32_t len, int access, struct odp_waiter *w);
@@ -155,6 +155,11 @@ struct nic_rq {
 	uint32_t next;		      /* under the run lock */
 };
 
+static inline struct nic_rqe *nic_rq_at(const struct nic_rq *rq, uint32_t index)
+{
+	return (struct nic_rqe *)(rq->ring + (size_t)(index & (rq->size - 1)) * rq->stride);
+}
+
 /* What the composition keeps per lane of the transport. */
 struct nic_lane {
 	struct odp_waiter waiter;
@@ -167,6 +172,7 @@ struct nic_lane {
 		waiting; /* length of rxq: written under rx_lock, so that an empty one costs no lock */
 	struct wire_rx *current; /* the packet the lane works on; under the run lock */
 	uint32_t serial;	 /* of the step that is parked or blocked (ib_step.serial) */
+	uint32_t scan_from;	 /* imprecise faults: the queue's element behind the step's (scan.c) */
 };
 
 enum {
@@ -236,6 +242,12 @@ void nic_lane_fault_over(struct odp_waiter *w, int result);
 void nic_qp_withdraw(struct nic_qp *qp, enum ib_lane lane);
 void nic_qp_drop_packets(struct nic_qp *qp);
 void nic_qp_raise(struct nic_qp *qp, enum ibv_event_type type);
+
+/* scan.c: odp_waiter.scan of every lane, and what it needs noted before a lane may wait (under the run lock).
+ */
+unsigned nic_scan(struct odp_waiter *w, const struct odp_region *r, unsigned nth, struct odp_extent *out,
+	unsigned most);
+void nic_scan_prepare(struct nic_qp *qp, enum ib_lane l);
 
 /* The row of a number, alive or not. NULL: never used. */
 struct nic_qp *nic_qp_lookup(struct nic *nic, uint32_t num);

@@ -53,6 +53,8 @@ static struct nic_qp *row_make(struct nic *nic)
 		list_init(&qp->lane[l].rxq);
 		qp->lane[l].waiter.owner = qp;
 		qp->lane[l].waiter.ready = nic_lane_fault_over;
+		qp->lane[l].waiter.scan = nic_scan;
+		qp->lane[l].waiter.flow = qp;
 		list_init(&qp->lane[l].waiter.node);
 	}
 	/* Only then may lookups see it. */

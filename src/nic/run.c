@@ -55,8 +55,20 @@ void nic_qp_withdraw(struct nic_qp *qp, enum ib_lane l)
 /* --- the steps
  * ----------------------------------------------------------------------------------------------------- */
 
+/* Who waits if the step meets a fault; NULL: nobody, the peer is told to come again. */
+static struct odp_waiter *waiter_of(struct nic_qp *qp, enum ib_lane l, const struct ib_step *s)
+{
+	const struct settings *set = &qp->nic->set;
+
+	if (s->may_defer && set->value[SETTING_FAULT_REPLY_ID] == FAULT_REPLY_RNR)
+		return NULL;
+	if (set->value[SETTING_FAULT_MODE_ID] == FAULT_MODE_IMPRECISE)
+		nic_scan_prepare(qp, l);
+	return &qp->lane[l].waiter;
+}
+
 /* Walks a scatter/gather list from mem->local.offset on, copying mem->length bytes from or to buf. */
-static int copy_local(struct nic_qp *qp, struct nic_burst *b, struct nic_lane *lane, const struct ib_mem *mem,
+static int copy_local(struct nic_qp *qp, struct nic_burst *b, struct odp_waiter *w, const struct ib_mem *mem,
 	void *buf, bool in)
 {
 	uint32_t skip = mem->local.offset, left = mem->length;
@@ -73,9 +85,8 @@ static int copy_local(struct nic_qp *qp, struct nic_burst *b, struct nic_lane *l
 		}
 		n = sge->length - skip < left ? sge->length - skip : left;
 		err = in ? nic_mr_copy_in(qp->nic, b, qp->pd, sge->lkey, sge->addr + skip, at, n,
-				   IBV_ACCESS_LOCAL_WRITE, &lane->waiter)
-			 : nic_mr_copy_out(
-				   qp->nic, b, qp->pd, sge->lkey, sge->addr + skip, at, n, 0, &lane->waiter);
+				   IBV_ACCESS_LOCAL_WRITE, w)
+			 : nic_mr_copy_out(qp->nic, b, qp->pd, sge->lkey, sge->addr + skip, at, n, 0, w);
 		if (err)
 			return err;
 		skip = 0;
@@ -85,8 +96,7 @@ static int copy_local(struct nic_qp *qp, struct nic_burst *b, struct nic_lane *l
 	return left ? -EFAULT : 0;
 }
 
-static int gather(
-	struct nic_qp *qp, struct nic_burst *b, struct nic_lane *lane, const struct ib_step *s, void *to)
+static int gather(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, const struct ib_step *s, void *to)
 {
 	switch (s->mem.kind) {
 	case IB_MEM_NONE:
@@ -95,10 +105,10 @@ static int gather(
 		__builtin_memcpy(to, s->mem.buf, s->mem.length);
 		return 0;
 	case IB_MEM_LOCAL:
-		return copy_local(qp, b, lane, &s->mem, to, false);
+		return copy_local(qp, b, waiter_of(qp, l, s), &s->mem, to, false);
 	case IB_MEM_REMOTE:
 		return nic_mr_copy_out(qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va, to,
-			s->mem.length, s->access, &lane->waiter);
+			s->mem.length, s->access, waiter_of(qp, l, s));
 	}
 	return -EINVAL;
 }
@@ -131,7 +141,7 @@ static int do_tx(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct 
 		atomic_store(&qp->peer_lost, true);
 		return 0;
 	}
-	err = gather(qp, b, lane, s, tx.payload);
+	err = gather(qp, b, l, s, tx.payload);
 	if (err) {
 		wire_cancel(flow, &tx);
 		return translate(err);
@@ -148,10 +158,11 @@ static int do_scatter(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, st
 	const uint8_t *from = s->src ? s->src : (const uint8_t *)lane->current->payload + s->pkt_offset;
 
 	if (s->mem.kind == IB_MEM_LOCAL)
-		return translate(copy_local(qp, b, lane, &s->mem, (void *)(uintptr_t)from, true));
+		return translate(
+			copy_local(qp, b, waiter_of(qp, l, s), &s->mem, (void *)(uintptr_t)from, true));
 	if (s->mem.kind == IB_MEM_REMOTE)
 		return translate(nic_mr_copy_in(qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va,
-			from, s->mem.length, s->access, &lane->waiter));
+			from, s->mem.length, s->access, waiter_of(qp, l, s)));
 	return s->mem.length ? -EFAULT : 0;
 }
 
@@ -164,7 +175,7 @@ static int do_check(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, stru
 static int do_atomic(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
 {
 	return translate(nic_mr_atomic(
-		qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va, s, &qp->lane[l].waiter));
+		qp->nic, b, qp->pd, s->mem.remote.rkey, s->mem.remote.va, s, waiter_of(qp, l, s)));
 }
 
 static int do_recv(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
@@ -175,7 +186,7 @@ static int do_recv(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struc
 	(void)b, (void)l;
 	if (rq->next == atomic_load_explicit(&rq->prod, memory_order_acquire))
 		return -ENOENT;
-	e = (const struct nic_rqe *)(rq->ring + (size_t)(rq->next & (rq->size - 1)) * rq->stride);
+	e = nic_rq_at(rq, rq->next);
 	s->recv.wr_id = e->wr_id;
 	s->recv.sge = e->sge;
 	s->recv.num_sge = e->num_sge;
@@ -184,11 +195,22 @@ static int do_recv(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struc
 	return 0;
 }
 
+/* Steps that were withdrawn by the transport while they waited. */
+static void end_overtaken_waits(struct nic_qp *qp)
+{
+	for (enum ib_lane l = 0; l < IB_LANES; l++)
+		if (qp->lane[l].parked && !ib_step_is_pending(&qp->ib, l, qp->lane[l].serial))
+			nic_qp_withdraw(qp, l);
+}
+
 static int do_cqe(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct ib_step *s)
 {
 	struct nic_cq *cq = s->wc.recv ? qp->recv_cq : qp->send_cq;
 
 	(void)b, (void)l;
+	/* A completion gives elements of the queues back, which the scan for such a wait might read (scan.c).
+	 */
+	end_overtaken_waits(qp);
 	if (!nic_cq_push(cq, qp, &s->wc) && !ib_qp_is(&qp->ib, IBV_QPS_ERR))
 		qp->overrun = cq;
 	return 0;
