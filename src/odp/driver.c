@@ -33,8 +33,8 @@ static bool resolve_next(struct odp_space *s)
 
 	if (!f)
 		return false;
-	/* It may take long: what is due meanwhile is somebody else's. */
-	others_wait = !list_empty(&s->faults.due);
+	/* It may take long: what is due meanwhile, or queued behind all faults, is somebody else's. */
+	others_wait = !list_empty(&s->faults.due) || !list_empty(&s->prefetches.line);
 	if (others_wait)
 		pthread_cond_signal(&s->faults.work);
 	fault_unlock(&s->faults);

@@ -10,15 +10,21 @@
  *
  * Life of a fault (the names are used in code, counters and documents):
  *   raise    an access finds a page not valid for it; the caller's waiter is queued
- *   queue    the event enters the fault queue (a page already faulting: the waiter joins, "coalesced")
+ *   queue    the event enters the fault queue (a page already faulting: the waiter joins, "coalesced"), where
+ *            flows take turns; a region with ODP_REGION_EVENTS of them has no room: the waiter waits for some
+ *            ("crowded"), flows taking turns again, and is told to retry
  *   resolve  rights and range are checked, pages are populated, in batches that grow with sequential use
+ *            ("read-ahead") while memory is not short
  *   map      pages that no invalidation has touched since they became faulting become valid; else resolve
- * again; after three such rounds the access is let through unmapped: its copy takes the CPU's own fault
- * (progress) resume   waiters are told, in order retry    the caller accesses again
+ *            again; after three such rounds the access is let through unmapped: its copy takes the CPU's own
+ *            fault (progress)
+ *   resume   waiters are told, in order, not before odp_cfg.fault_latency_ns have passed
+ *   retry    the caller accesses again
  *
  * Cheap faults (absent anonymous memory that is not in swap, pages of a file that are in the page cache) are
  * resolved on the spot by the accessing thread, within a budget of pages; what may sleep goes to the driver
- * threads.
+ * threads, which also carry out queued prefetches when no fault waits. A storm guard watches major faults and
+ * memory stalls (guard.h).
  *
  * Threads: every function from any thread unless it says otherwise. There is one lock, the fault queue's; it
  * is not held across malloc, free, madvise, munmap, a populate, a copy, or a waiter's ready(). Invalidation
@@ -210,11 +216,15 @@ int odp_fetch_add(struct odp_region *r, enum safecopy_path path, uintptr_t va, u
  *
  * ODP_PREFETCH_WRITE: for writing. ODP_PREFETCH_NO_FAULT: only pages that are in memory now; none is
  * populated. ODP_PREFETCH_WAIT: in the calling thread, in chunks; 0 when all that could be is valid; -EFAULT:
- * hole or past the end of a file, -EACCES: the mapping forbids it (what comes before is valid), -ECANCELED:
- * the region is closing, -EAGAIN: another thread's changes never let it finish. Without WAIT: queued behind
- * all faults, carried out in chunks by a driver thread, never beyond what the memory cgroup has left, held
- * back during a storm, and cancelled by odp_region_fini(); 0, or -ENOMEM. Its errors are only counted
- * (page_prefetch_dropped).
+ * hole or past the end of a file, -EACCES: the mapping or the region forbids it (what comes before is valid),
+ * -ECANCELED: the region is closing, -EAGAIN: another thread's changes never let it finish, -ENOMEM: for the
+ * page table. It is not a cancellation point.
+ *
+ * Without WAIT: queued behind all faults, carried out in chunks by a driver thread (a quarter of them at
+ * most, requests taking turns), held back during a storm; 0, -ECANCELED, or -ENOMEM: ODP_PREFETCHES are
+ * queued already. A request costs the same whatever its length. It ends at its first obstacle, when the
+ * memory limit (pressure.h) less a margin leaves too little for the next chunk, when no thread can be made,
+ * and at once by odp_region_fini(); its pages that have not become valid then are page_prefetch_dropped.
  */
 enum odp_prefetch_flags { ODP_PREFETCH_WRITE = 1, ODP_PREFETCH_NO_FAULT = 2, ODP_PREFETCH_WAIT = 4 };
 int odp_prefetch(struct odp_region *r, uintptr_t va, size_t n, unsigned flags);

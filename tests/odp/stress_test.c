@@ -8,7 +8,8 @@
  * MADV_DONTNEED, mprotect, mremap away and back, with and without the notifier knowing; the cell's model is
  * kept in step and compared. Meanwhile, without any lock, others read every cell through the device (any
  * outcome but a hang, a signal or an unknown error is right), register and deregister overlapping regions
- * with operations parked on them, cancel, drop entries at random, downgrade them as fork does, and sweep.
+ * with operations parked on them and prefetches under way, cancel, drop entries at random, downgrade them as
+ * fork does, and sweep. Then the same again with faults that take a while, so that they pile up.
  *
  * odp_stress_test [SEED [OPERATIONS]] repeats a run's decisions (not the scheduling).
  */
@@ -280,6 +281,15 @@ static bool known(int err)
  * Reads here and there, several at a time on as many waiters, over a region of its own that comes and goes;
  * some are given up.
  */
+/* Whatever it finds: it must end, and leave entries that are true. */
+static void prefetch_some_of(struct odp_region *r, struct dice *d)
+{
+	unsigned n = 1 + below(d, 4 * CELL);
+	int err = odp_prefetch(r, r->addr + below(d, (unsigned)(r->len - n)), n, below(d, 8));
+
+	REQUIRE(known(err));
+}
+
 static void *reader(void *arg)
 {
 	struct dice d = { seed * 2000 + (uintptr_t)arg };
@@ -292,10 +302,13 @@ static void *reader(void *arg)
 		for (unsigned round = 0; round < 1 + below(&d, 16); round++) {
 			int err[8];
 
+			if (below(&d, 2))
+				prefetch_some_of(&r, &d);
 			for (unsigned i = 0; i < 8; i++) {
 				unsigned n = 1 + below(&d, CELL);
 
 				witness_init(&it[i]);
+				it[i].w.flow = &it[i % 3];
 				err[i] = odp_copy_out(&r, SAFECOPY_FIXUP,
 					r.addr + below(&d, (unsigned)(r.len - n)), buf, n, &it[i].w);
 				REQUIRE(known(err[i]) || err[i] == -EINPROGRESS);
@@ -345,6 +358,7 @@ static void *meddler(void *arg)
 
 static void build_arena(void)
 {
+	memset(cell, 0, sizeof(cell));
 	file = disk_file(ARENA);
 	REQUIRE(file >= 0);
 	/* In the middle of a leaf boundary, to have two of them. */
@@ -380,11 +394,10 @@ static void compare_everything(void)
 	assert_true(lost < CELLS / 2);
 }
 
-static void every_byte_is_what_it_must_be_whatever_happens_at_once(void **state)
+static void run(void)
 {
 	pthread_t thread[WORKERS + 3];
 
-	(void)state;
 	build_arena();
 	/* One over all, two that overlap. */
 	region_open(&region[0], arena, ARENA, true);
@@ -403,8 +416,8 @@ static void every_byte_is_what_it_must_be_whatever_happens_at_once(void **state)
 		pthread_join(thread[i], NULL);
 
 	compare_everything();
-	assert_true(value(&fx.totals.faults_minor) > 0);
 	assert_true(value(&fx.totals.faults_major) > 0);
+	assert_true(value(&fx.totals.page_prefetch) > 0);
 	assert_true(value(&fx.totals.page_invalidations_handled) > 0);
 	assert_true(value(&fx.totals.page_faults_handled) <= value(&fx.totals.page_faults));
 	assert_true(value(&fx.totals.page_invalidations_handled) <= value(&fx.totals.page_invalidations));
@@ -424,11 +437,34 @@ static void every_byte_is_what_it_must_be_whatever_happens_at_once(void **state)
 	close(file);
 }
 
+static void every_byte_is_what_it_must_be_whatever_happens_at_once(void **state)
+{
+	(void)state;
+	run();
+	assert_true(value(&fx.totals.faults_minor) > 0);
+}
+
+static int slow_setup(void **state)
+{
+	fixture_latency = 300000;
+	return fixture_setup(state);
+}
+
+static void every_byte_is_what_it_must_be_when_faults_are_slow_as_well(void **state)
+{
+	(void)state;
+	operations /= 8;
+	run();
+	assert_true(hist_quantile(&fx.steps[1][UNPIN_STEP_TOTAL], 0) >= fixture_latency * 15 / 16);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(every_byte_is_what_it_must_be_whatever_happens_at_once,
 			fixture_setup, fixture_teardown),
+		cmocka_unit_test_setup_teardown(every_byte_is_what_it_must_be_when_faults_are_slow_as_well,
+			slow_setup, fixture_teardown),
 	};
 
 	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : clock_ns() % 1000000;
