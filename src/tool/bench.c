@@ -34,6 +34,11 @@ static const struct {
 	{ "bandwidth", "messages of 64 KiB", bench_bandwidth },
 	{ "idle", "processor time of an open device that does nothing", bench_idle },
 	{ "page-table", "size of the device's page table (unpin's device only)", bench_pagetable },
+	{ "faults", "page faults one after the other, at random", bench_faults },
+	{ "invalidation", "giving memory back under the device", bench_invalidate },
+	{ "implicit", "implicit regions beside explicit ones", bench_implicit },
+	{ "fault-modes", "precise and imprecise fault events (unpin's device only)", bench_faultmode },
+	{ "pitfalls", "what made page faults slow on hardware", bench_pitfalls },
 };
 
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
@@ -118,6 +123,23 @@ int bench_connect(struct bench *b)
 		bench_disconnect(b);
 	else
 		machine_pin_thread(0);
+	return err;
+}
+
+int bench_connect_set(struct bench *b, const char *variable, const char *value)
+{
+	const char *now = getenv(variable);
+	char *before = now ? strdup(now) : NULL;
+	int err;
+
+	if ((now && !before) || setenv(variable, value, 1))
+		return bench_fail(b, -ENOMEM, "no memory for the environment");
+	err = bench_connect(b);
+	if (before)
+		setenv(variable, before, 1);
+	else
+		unsetenv(variable);
+	free(before);
 	return err;
 }
 

@@ -35,11 +35,13 @@ struct bench {
  * (b->why says what). */
 typedef int bench_run(struct bench *b);
 bench_run bench_registration, bench_touch, bench_streaming, bench_latency, bench_bandwidth, bench_idle,
-	bench_pagetable;
+	bench_pagetable, bench_faults, bench_invalidate, bench_implicit, bench_faultmode, bench_pitfalls;
 
 /* Opens the device in this process and in a second one and connects them; both are on processors of their own
  * afterwards. */
 int bench_connect(struct bench *b);
+/* The same with a variable of the environment set while the device opens; what it is to others stays. */
+int bench_connect_set(struct bench *b, const char *variable, const char *value);
 /* Closes both. Harmless when not connected. */
 void bench_disconnect(struct bench *b);
 

@@ -19,7 +19,7 @@
 #define NAP_NS	    NSEC_PER_SEC
 
 volatile int endpoint_stop;
-const char *const endpoint_kind_names[ENDPOINT_KINDS] = { "pinned", "on demand" };
+const char *const endpoint_kind_names[ENDPOINT_KINDS + 1] = { "pinned", "on demand", "implicit" };
 
 static int fail(struct endpoint *e, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
@@ -133,32 +133,43 @@ static int query_port(struct endpoint *e)
 	return 0;
 }
 
-static int make_objects(struct endpoint *e)
+static uint32_t depth_of(const struct endpoint *e)
+{
+	return e->choice.depth ? e->choice.depth : ENDPOINT_DEPTH;
+}
+
+static int make_qp(struct endpoint *e, uint32_t depth)
 {
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = ENDPOINT_DEPTH,
+		.send_cq = e->cq,
+		.recv_cq = e->cq,
+		.cap = { .max_send_wr = depth,
 			.max_recv_wr = ENDPOINT_DEPTH,
 			.max_send_sge = 1,
 			.max_recv_sge = 1 },
 	};
 
-	e->pd = ibv_alloc_pd(e->context);
-	if (!e->pd)
-		return fail(e, errno, "cannot make a protection domain: %s", strerror(errno));
-	e->channel = ibv_create_comp_channel(e->context);
-	if (!e->channel)
-		return fail(e, errno, "cannot make a completion channel: %s", strerror(errno));
-	e->cq = ibv_create_cq(e->context, 2 * ENDPOINT_DEPTH, NULL, e->channel, 0);
-	if (!e->cq)
-		return fail(e, errno, "cannot make a completion queue: %s", strerror(errno));
-	init.send_cq = init.recv_cq = e->cq;
 	e->qp = ibv_create_qp(e->pd, &init);
 	if (!e->qp)
 		return fail(e, errno, "cannot make a queue pair: %s", strerror(errno));
 	e->address.qpn = e->qp->qp_num;
 	e->address.psn = (uint32_t)clock_ns() & 0xffffff;
 	return 0;
+}
+
+static int make_objects(struct endpoint *e)
+{
+	e->pd = ibv_alloc_pd(e->context);
+	if (!e->pd)
+		return fail(e, errno, "cannot make a protection domain: %s", strerror(errno));
+	e->channel = ibv_create_comp_channel(e->context);
+	if (!e->channel)
+		return fail(e, errno, "cannot make a completion channel: %s", strerror(errno));
+	e->cq = ibv_create_cq(e->context, (int)(depth_of(e) + ENDPOINT_DEPTH), NULL, e->channel, 0);
+	if (!e->cq)
+		return fail(e, errno, "cannot make a completion queue: %s", strerror(errno));
+	return make_qp(e, depth_of(e));
 }
 
 int endpoint_open(struct endpoint *e, const struct endpoint_choice *choice)
@@ -242,6 +253,21 @@ int endpoint_connect(struct endpoint *e, const struct endpoint_address *peer)
 	return err ? fail(e, err, "cannot connect the queue pairs: %s", strerror(err < 0 ? -err : err)) : 0;
 }
 
+int endpoint_loop(struct endpoint *e, struct ibv_qp **out)
+{
+	struct endpoint loop = *e;
+	int err = make_qp(&loop, 8);
+
+	if (!err) {
+		err = endpoint_connect(&loop, &loop.address);
+		if (err)
+			ibv_destroy_qp(loop.qp);
+	}
+	*out = err ? NULL : loop.qp;
+	memcpy(e->why, loop.why, sizeof(e->why));
+	return err;
+}
+
 void endpoint_close(struct endpoint *e)
 {
 	endpoint_ack(e);
@@ -285,15 +311,20 @@ int endpoint_region_register(
 {
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-	if (kind == ENDPOINT_ON_DEMAND && !e->odp)
+	if (kind != ENDPOINT_PINNED && !e->odp)
 		return fail(e, EOPNOTSUPP, "%s has no on-demand paging for reliable connections",
 			e->choice.device);
-	if (kind == ENDPOINT_ON_DEMAND)
+	if (kind == ENDPOINT_IMPLICIT && !e->odp_implicit)
+		return fail(e, EOPNOTSUPP, "%s has no implicit on-demand regions", e->choice.device);
+	if (kind != ENDPOINT_PINNED)
 		access |= IBV_ACCESS_ON_DEMAND;
 	r->addr = addr;
 	r->length = length;
 	errno = 0;
-	r->mr = ibv_reg_mr(e->pd, addr, length, access);
+	if (kind == ENDPOINT_IMPLICIT)
+		r->mr = ibv_reg_mr(e->pd, NULL, SIZE_MAX, access);
+	else
+		r->mr = ibv_reg_mr(e->pd, addr, length, access);
 	return r->mr ? 0 : fail_register(e, errno ? errno : EIO, length, kind);
 }
 

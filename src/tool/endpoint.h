@@ -21,6 +21,7 @@ struct endpoint_choice {
 	char device[ENDPOINT_NAME_MAX];
 	uint32_t port;
 	int32_t gid_index; /* -1: chosen */
+	uint32_t depth;	   /* send work requests; 0: ENDPOINT_DEPTH */
 };
 
 /* What the other end must know. */
@@ -49,9 +50,16 @@ struct endpoint {
 	char why[256];
 };
 
-enum endpoint_kind { ENDPOINT_PINNED, ENDPOINT_ON_DEMAND, ENDPOINT_KINDS };
+/* ENDPOINT_KINDS counts those that most parts compare. An implicit region is the whole address space; the
+ * memory beside it is what it is used for. */
+enum endpoint_kind {
+	ENDPOINT_PINNED,
+	ENDPOINT_ON_DEMAND,
+	ENDPOINT_KINDS,
+	ENDPOINT_IMPLICIT = ENDPOINT_KINDS
+};
 
-extern const char *const endpoint_kind_names[ENDPOINT_KINDS]; /* "pinned", "on demand" */
+extern const char *const endpoint_kind_names[ENDPOINT_KINDS + 1]; /* "pinned", "on demand", "implicit" */
 
 struct endpoint_region {
 	void *addr;
@@ -109,6 +117,10 @@ int endpoint_wait(struct endpoint *e, struct endpoint_done *done, unsigned sends
 int endpoint_sleep(struct endpoint *e, struct endpoint_done *done);
 /* Acknowledges events so far. */
 void endpoint_ack(struct endpoint *e);
+
+/* Another queue pair, connected to itself, whose requests complete on e's completion queue; to be destroyed
+ * by the caller before endpoint_close. To post to it, put it in e->qp's place for that time. */
+int endpoint_loop(struct endpoint *e, struct ibv_qp **out);
 
 /* One operation from post to completion. */
 int endpoint_do(struct endpoint *e, const struct endpoint_op *op);

@@ -9,5 +9,6 @@ const struct facility facilities[] = {
 	{ "io_uring", "pins by io_uring buffers" },
 	{ "process_vm", "process_vm_readv and _writev" },
 	{ "sched_slice", "short scheduling slices" },
+	{ "psi", "pressure stall information" },
 };
 const size_t facilities_count = sizeof(facilities) / sizeof(facilities[0]);

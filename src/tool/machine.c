@@ -208,6 +208,20 @@ static inline uint64_t word(size_t i, uint64_t seed)
 	return x ^ x >> 31;
 }
 
+#define PAGE	4096u
+#define SCATTER 40503u /* odd, and far from every power of two */
+
+size_t machine_scatter(size_t i, size_t pages)
+{
+	return (i * SCATTER & (pages - 1)) * PAGE;
+}
+
+void machine_touch_scattered(void *addr, size_t length)
+{
+	for (size_t i = 0; i < length / PAGE; i++)
+		*(volatile uint64_t *)((char *)addr + machine_scatter(i, length / PAGE)) = i;
+}
+
 void machine_fill(void *addr, size_t length, uint64_t seed)
 {
 	uint64_t *w = addr;

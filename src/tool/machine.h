@@ -44,6 +44,11 @@ void machine_unmap(void *addr, size_t length);
 /* Writes one word per page. */
 void machine_touch(void *addr, size_t length);
 
+/* The offset of page i of a walk that jumps about and takes every one of pages (a power of two) once. */
+size_t machine_scatter(size_t i, size_t pages);
+/* One word per page in that order; length is a power of two. */
+void machine_touch_scattered(void *addr, size_t length);
+
 /* A pattern that differs from word to word and from seed to seed; length in bytes, a multiple of 8.
  * machine_compare returns the offset of the first word that differs, or length. */
 void machine_fill(void *addr, size_t length, uint64_t seed);

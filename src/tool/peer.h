@@ -21,6 +21,7 @@ enum peer_verb {
 	PEER_RELEASE, /* region */
 	PEER_FRESH,   /* region: MADV_DONTNEED, so that its pages are cold */
 	PEER_TOUCH,   /* region */
+	PEER_SCATTER, /* region: a store into every page, as machine_scatter has them; answers value: ns */
 	PEER_FILL,    /* region, offset, length, seed */
 	PEER_COMPARE, /* region, offset, length, seed; -EBADMSG when the bytes differ */
 	/* These two answer twice: when they are ready, and when they have ended. */

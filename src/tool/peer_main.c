@@ -69,8 +69,9 @@ static int verb_connect(struct server *s, const struct peer_request *q)
 static int verb_make(struct server *s, const struct peer_request *q)
 {
 	struct endpoint_region *r = region_of(s, q);
-	int err = endpoint_region_make(
-		&s->e, r, q->length, q->kind == ENDPOINT_PINNED ? ENDPOINT_PINNED : ENDPOINT_ON_DEMAND);
+	int err = q->kind > ENDPOINT_IMPLICIT
+			  ? -EINVAL
+			  : endpoint_region_make(&s->e, r, q->length, (enum endpoint_kind)q->kind);
 
 	if (err)
 		return err;
@@ -97,6 +98,19 @@ static int verb_fresh(struct server *s, const struct peer_request *q)
 static int verb_touch(struct server *s, const struct peer_request *q)
 {
 	machine_touch(region_of(s, q)->addr, region_of(s, q)->length);
+	return 0;
+}
+
+static int verb_scatter(struct server *s, const struct peer_request *q)
+{
+	struct endpoint_region *r = region_of(s, q);
+	uint64_t start;
+
+	if (!r->addr)
+		return -EINVAL;
+	start = clock_ns();
+	machine_touch_scattered(r->addr, r->length);
+	s->answer.value = clock_ns() - start;
 	return 0;
 }
 
@@ -170,6 +184,7 @@ static int (*const verbs[PEER_VERBS])(struct server *s, const struct peer_reques
 	[PEER_RELEASE] = verb_release,
 	[PEER_FRESH] = verb_fresh,
 	[PEER_TOUCH] = verb_touch,
+	[PEER_SCATTER] = verb_scatter,
 	[PEER_FILL] = verb_fill,
 	[PEER_COMPARE] = verb_compare,
 	[PEER_POLL] = verb_poll,

@@ -132,7 +132,7 @@ def registration_takes_no_memory_on_demand_and_all_of_it_pinned():
         assert row['vm_pin_after_bytes'] == row['vm_pin_before_bytes'], row
 
 
-def every_other_part_has_its_figures():
+def every_part_of_the_basics_has_its_figures():
     result = bench('--only', 'first-touch,streaming,latency,bandwidth,idle,page-table')
     parts = result['parts']
     assert not result['interrupted'] and result['device'] == DEVICE and result['format'] == 1
@@ -156,6 +156,34 @@ def every_other_part_has_its_figures():
         assert part['title'] and part['meaning'] and part['targets'], part
         for target in part['targets']:
             assert isinstance(target['met'], bool) and ('at_most' in target) != ('at_least' in target), target
+
+
+def the_parts_about_page_faults_have_their_figures():
+    result = bench('--only', 'faults,invalidation,implicit,fault-modes,pitfalls')
+    parts = result['parts']
+    assert list(parts) == ['faults', 'invalidation', 'implicit', 'fault_modes', 'pitfalls'], list(parts)
+    row, = parts['faults']['rows']
+    positive(row, 'pages_count', 'device_pages_per_s', 'processor_pages_per_s', 'over_processor_ratio')
+    rows = parts['invalidation']['rows']
+    seen = {(r['notifier'], r.get('operation')) for r in rows}
+    for operation in ('DONTNEED of a page, and its use', 'munmap of 1 TiB, untouched', 'DONTNEED of 1 TiB, untouched'):
+        assert ('interpose', operation) in seen and ('none', operation) in seen, rows
+    # A notifier that this machine does not have is named with the reason.
+    assert {r['notifier'] for r in rows} == {'interpose', 'userfaultfd', 'none'}, rows
+    for row in rows:
+        if 'note' not in row:
+            positive(row, 'with_us', 'without_us', 'samples_count')
+    latency, bandwidth = parts['implicit']['rows']
+    positive(latency, 'explicit_us', 'implicit_us', 'implicit_over_explicit_time_ratio')
+    positive(bandwidth, 'explicit_gb_per_s', 'implicit_gb_per_s', 'implicit_over_explicit_time_ratio')
+    assert [r['outstanding_count'] for r in parts['fault_modes']['rows']] == [1, 64, 4096], parts['fault_modes']
+    for row in parts['fault_modes']['rows']:
+        positive(row, 'precise_us', 'imprecise_us', 'imprecise_over_precise_ratio')
+    assert len(parts['pitfalls']['rows']) == 8, parts['pitfalls']
+    for row in parts['pitfalls']['rows']:
+        positive(row, 'cold_us', 'warm_us', 'samples_count')
+    for part in parts.values():
+        assert part['title'] and part['meaning'], part
 
 
 def the_text_says_what_each_part_means():
@@ -310,7 +338,8 @@ def watching_prints_again_and_again():
         assert lines[0]['counters']['tx_packets'] <= lines[2]['counters']['tx_packets']
 
 
-for f in (registration_takes_no_memory_on_demand_and_all_of_it_pinned, every_other_part_has_its_figures,
+for f in (registration_takes_no_memory_on_demand_and_all_of_it_pinned, every_part_of_the_basics_has_its_figures,
+          the_parts_about_page_faults_have_their_figures,
           the_text_says_what_each_part_means, a_small_limit_on_locked_memory_is_explained, a_device_that_is_not_there_is_named,
           wrong_command_lines_are_refused, a_file_that_cannot_be_written_is_an_error, an_interrupt_prints_what_was_measured,
           the_death_of_the_second_process_ends_the_bench, the_death_of_the_first_process_ends_the_second,
