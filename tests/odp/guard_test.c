@@ -12,7 +12,8 @@ void __wrap_log_write(enum log_level level, const char *fmt, ...);
 
 static uint64_t stall_us;
 static int64_t headroom;
-static unsigned asked, warned, informed;
+static _Atomic unsigned asked;
+static unsigned warned, informed;
 
 uint64_t __wrap_pressure_stall_us(void)
 {
@@ -382,6 +383,18 @@ static void a_prefetch_is_dropped_when_the_limit_does_not_leave_enough(void **st
 	assert_int_equal(value(&r.odp->page_prefetch) + value(&r.odp->page_prefetch_dropped), PAGES);
 }
 
+static void driver_threads_look_as_well(void **state)
+{
+	unsigned before = atomic_load(&asked);
+
+	(void)state;
+	usleep(GUARD_SAMPLE_NS / 1000 + 1000);
+	assert_int_equal(odp_prefetch(&r, (uintptr_t)p, PAGE, 0), 0);
+	while (atomic_load(&asked) == before)
+		sched_yield();
+	prefetches_over();
+}
+
 /* The headroom was spent on pages that were there before, which costs nothing: it is only asked again. */
 static void a_prefetch_waits_for_another_look_before_it_is_dropped(void **state)
 {
@@ -432,6 +445,7 @@ int main(void)
 		SPACE(the_sweep_asks_for_more_until_the_storm_is_over),
 		SPACE(a_prefetch_is_held_back_during_a_storm_and_goes_on_afterwards),
 		SPACE(a_prefetch_is_dropped_when_the_limit_does_not_leave_enough),
+		SPACE(driver_threads_look_as_well),
 		SPACE(a_prefetch_waits_for_another_look_before_it_is_dropped),
 		SPACE(a_batch_never_exceeds_what_the_limit_leaves),
 	};

@@ -112,12 +112,12 @@ static void one_thread_resolves_the_others_meanwhile(void **state)
 	static struct timed it[200];
 
 	(void)state;
-	begin(400 * MS, 1);
+	begin(1000 * MS, 1);
 	for (unsigned i = 0; i < 200; i++)
 		assert_int_equal(start(&it[i], 5 * i), -EINPROGRESS);
 	for (unsigned i = 0; i < 200; i++) {
 		wait_for(&it[i]);
-		assert_true(it[i].told_ns - it[i].raised_ns >= 400 * MS);
+		assert_true(it[i].told_ns - it[i].raised_ns >= 1000 * MS);
 		/* When the first was told, all had been populated. */
 		assert_int_equal(it[i].calls, 200);
 	}
@@ -131,7 +131,7 @@ static void a_second_access_costs_no_second_fault(void **state)
 	struct timed a, b;
 
 	(void)state;
-	begin(100 * MS, 4);
+	begin(500 * MS, 4);
 	assert_int_equal(start(&a, 3), -EINPROGRESS);
 	while (!atomic_load(&script.calls))
 		usleep(100);
@@ -144,7 +144,7 @@ static void a_second_access_costs_no_second_fault(void **state)
 	assert_counter(r.odp, page_faults, 1);
 	assert_int_equal(value(&fx.steps[0][UNPIN_STEP_RESOLVE].count), 1);
 	/* Both were told by one finish: not a latency apart. */
-	assert_true(b.told_ns - b.raised_ns < 100 * MS || b.told_ns - a.told_ns < 90 * MS);
+	assert_true(b.told_ns - a.told_ns < 400 * MS);
 	assert_int_equal(odp_copy_in(&r, SAFECOPY_FIXUP, (uintptr_t)p + 3 * PAGE, "x", 1, &b.w), 0);
 	assert_counter(r.odp, page_faults, 1);
 	end();
