@@ -5,13 +5,12 @@
  * are cold, and when they are there; what is above is the faults'.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
-#include "tool/alloc.h"
+#include "tool/attach.h"
 #include "tool/bench.h"
 #include "tool/machine.h"
 
@@ -21,15 +20,17 @@
 #define LOOPS_FULL    100u
 #define TIMES_ALLOWED 3
 
-enum column { CASE, COLD, WARM, EXTRA, OVER_ONE, OVER_EXPECTED, SAMPLES, COLUMNS };
+enum column { CASE, REPLY, COLD, WARM, EXTRA, OVER_ONE, OVER_EXPECTED, RNR, SAMPLES, COLUMNS };
 
 static const struct report_column columns[COLUMNS] = {
 	[CASE] = { "case", NULL, "<case" },
+	[REPLY] = { "fault_reply", NULL, "<reply" },
 	[COLD] = { "cold", "us", "cold us" },
 	[WARM] = { "warm", "us", "warm us" },
 	[EXTRA] = { "extra", "us", "cold - warm us" },
 	[OVER_ONE] = { "over_one_fault", "ratio", "in faults" },
 	[OVER_EXPECTED] = { "over_expected", "ratio", "of expected" },
+	[RNR] = { "rnr_per_fault", "count", "RNR per fault" },
 	[SAMPLES] = { "samples", "count", NULL },
 };
 
@@ -58,7 +59,9 @@ struct pitfalls {
 		target; /* in this process: the queue pairs are connected to themselves */
 	struct ibv_qp *qp[QPS_MOST];
 	unsigned qps, loops;
+	bool own; /* the device is unpin's: it counts, and can be told how to reply */
 	struct sample cold[CASES], warm[CASES], extra[CASES];
+	uint64_t rnr[CASES], faults[CASES]; /* answers receiver-not-ready, pages that were not there */
 };
 
 static int post(struct pitfalls *f, unsigned qp, size_t offset, uint32_t length)
@@ -118,8 +121,26 @@ static int play(struct pitfalls *f, const struct pitfall *c, uint64_t *ns)
 	return bench_fail_endpoint(f->b, err);
 }
 
+struct counts {
+	uint64_t rnr, faults;
+};
+
+static struct counts look(struct pitfalls *f)
+{
+	struct counts c = { 0 };
+	struct attach a;
+
+	if (!f->own || attach_open(&a, getpid()))
+		return c;
+	c.rnr = atomic_load(&a.copy->dev.rnr_nak_sent);
+	c.faults = atomic_load(&a.copy->odp.page_faults);
+	attach_close(&a);
+	return c;
+}
+
 static int play_case(struct pitfalls *f, size_t i)
 {
+	struct counts before, after;
 	uint64_t cold, warm;
 	/* Once for nothing: the queue pairs shall be in the processor's caches both times. */
 	int err = play(f, &cases[i], &warm);
@@ -128,7 +149,9 @@ static int play_case(struct pitfalls *f, size_t i)
 		return err;
 	if (madvise(f->target.addr, f->target.length, MADV_DONTNEED))
 		return bench_fail(f->b, -errno, "MADV_DONTNEED: %s", strerror(errno));
+	before = look(f);
 	err = play(f, &cases[i], &cold);
+	after = look(f);
 	if (!err && machine_compare(f->target.addr, 8, 61) < 8)
 		err = bench_fail(f->b, -EBADMSG, "wrong data after a page fault");
 	if (!err)
@@ -138,43 +161,45 @@ static int play_case(struct pitfalls *f, size_t i)
 	sample_add(&f->cold[i], BENCH_US(cold));
 	sample_add(&f->warm[i], BENCH_US(warm));
 	sample_add(&f->extra[i], BENCH_US(cold) - BENCH_US(warm));
+	f->rnr[i] += after.rnr - before.rnr;
+	f->faults[i] += after.faults - before.faults;
 	return 0;
 }
 
-static void report_all(struct pitfalls *f)
+/* --- rows --------------------------------------------------------------------------------------------------
+ */
+
+/* Returns the cold time, of the warm time and one fault. */
+static double report_case(struct report_part *p, struct pitfalls *f, size_t i, const char *reply)
 {
-	struct report_part *p = report_part(&f->b->report, "pitfalls", "Pitfalls of hardware",
-		"Cases in which page faults on hardware take many times as long as one: each on cold pages "
-		"and "
-		"again on the same pages when they are there; what the faults add, in single faults; and the "
-		"whole, "
-		"of what is expected: the warm time and one fault. Queue pairs that are connected to "
-		"themselves; a "
-		"delay between requests is taken off. Medians [quartiles].",
-		columns, COLUMNS);
-	double one = sample_spread(&f->extra[0]).median, worst = 0;
+	double one = sample_spread(&f->extra[0]).median, expected = sample_spread(&f->warm[i]).median + one;
+
+	report_row(p);
+	report_words(p, CASE, cases[i].name);
+	report_words(p, REPLY, reply);
+	report_spread(p, COLD, sample_spread(&f->cold[i]));
+	report_spread(p, WARM, sample_spread(&f->warm[i]));
+	report_spread(p, EXTRA, sample_spread(&f->extra[i]));
+	report_number(p, SAMPLES, (double)f->extra[i].count);
+	if (f->faults[i])
+		report_number(p, RNR, (double)f->rnr[i] / (double)f->faults[i]);
+	if (one <= 0)
+		return 0;
+	report_number(p, OVER_ONE, sample_spread(&f->extra[i]).median / one);
+	report_number(p, OVER_EXPECTED, sample_spread(&f->cold[i]).median / expected);
+	return sample_spread(&f->cold[i]).median / expected;
+}
+
+static void report_reply(struct report_part *p, struct pitfalls *f, const char *reply, bool targets)
+{
+	double worst = 0;
 
 	for (size_t i = 0; i < CASES; i++) {
-		double extra = sample_spread(&f->extra[i]).median, expected;
+		double over = f->extra[i].count ? report_case(p, f, i, reply) : 0;
 
-		if (!f->extra[i].count)
-			continue;
-		report_row(p);
-		report_words(p, CASE, cases[i].name);
-		report_spread(p, COLD, sample_spread(&f->cold[i]));
-		report_spread(p, WARM, sample_spread(&f->warm[i]));
-		report_spread(p, EXTRA, sample_spread(&f->extra[i]));
-		report_number(p, SAMPLES, (double)f->extra[i].count);
-		if (one <= 0)
-			continue;
-		report_number(p, OVER_ONE, extra / one);
-		expected = sample_spread(&f->warm[i]).median + one;
-		report_number(p, OVER_EXPECTED, sample_spread(&f->cold[i]).median / expected);
-		worst = sample_spread(&f->cold[i]).median / expected > worst
-				? sample_spread(&f->cold[i]).median / expected
-				: worst;
+		worst = over > worst ? over : worst;
 	}
-	if (one > 0)
+	if (targets && worst > 0)
 		report_at_most(p, "pitfalls_over_expected",
 			"the worst of them, of the warm time and one fault", worst, TIMES_ALLOWED, "times");
 }
@@ -208,28 +233,72 @@ static void unmake(struct pitfalls *f)
 	}
 }
 
-int bench_pitfalls(struct bench *b)
+/* How the device was told to reply, or whether it cannot be told. */
+static bool is_own(const char *reply)
 {
-	static struct pitfalls f;
+	struct attach a;
+	bool own;
+
+	if (attach_open(&a, getpid()))
+		return false;
+	own = strcmp(a.copy->fault_reply, reply) == 0;
+	attach_close(&a);
+	return own;
+}
+
+static int connect_replying(struct pitfalls *f, const char *reply)
+{
+	struct bench *b = f->b;
 	int err;
 
 	/* The completion queue has room for one of each queue pair. */
 	b->choice.depth = 2 * QPS_MOST;
-	err = bench_connect(b);
+	err = bench_connect_set(b, "UNPIN_FAULT_REPLY", reply);
 	b->choice.depth = 0;
-	if (err)
-		return err;
-	memset(&f, 0, sizeof(f));
-	f.b = b;
-	f.loops = b->quick ? LOOPS_QUICK : LOOPS_FULL;
-	err = bench_fail_endpoint(b, make(&f));
-	for (unsigned i = 0; !err && i < f.loops; i++) {
-		bench_progress(b, "pitfalls: %u of %u", i + 1, f.loops);
+	f->own = !err && is_own(reply);
+	return err;
+}
+
+static int play_reply(struct pitfalls *f, struct report_part *p, const char *reply, bool targets)
+{
+	int err = bench_fail_endpoint(f->b, make(f));
+
+	for (unsigned i = 0; !err && i < f->loops; i++) {
+		bench_progress(f->b, "pitfalls: %s, %u of %u", reply, i + 1, f->loops);
 		for (size_t c = 0; !err && c < CASES; c++)
-			err = bench_stopped() ? -EINTR : play_case(&f, c);
+			err = bench_stopped() ? -EINTR : play_case(f, c);
 	}
-	if (f.extra[0].count)
-		report_all(&f);
-	unmake(&f);
+	report_reply(p, f, reply, targets);
+	unmake(f);
+	return err;
+}
+
+int bench_pitfalls(struct bench *b)
+{
+	static const char *const replies[] = { "park", "rnr" };
+	static struct pitfalls f;
+	struct report_part *p = report_part(&b->report, "pitfalls", "Pitfalls of hardware",
+		"Cases in which page faults on hardware take many times as long as one: each on cold pages "
+		"and "
+		"again on the same pages when they are there; what the faults add, in single faults; and the "
+		"whole, "
+		"of what is expected: the warm time and one fault. Once with requests that wait at the "
+		"responder, "
+		"and once with receiver-not-ready answers, as hardware gives them. Queue pairs that are "
+		"connected to "
+		"themselves; a delay between requests is taken off. Medians [quartiles].",
+		columns, COLUMNS);
+	int err = 0;
+
+	for (size_t i = 0; !err && i < sizeof(replies) / sizeof(replies[0]); i++) {
+		memset(&f, 0, sizeof(f));
+		f.b = b;
+		f.loops = b->quick ? LOOPS_QUICK : LOOPS_FULL;
+		err = connect_replying(&f, replies[i]);
+		/* Another device has a manner of its own, once. */
+		if (!err && (f.own || i == 0))
+			err = play_reply(&f, p, f.own ? replies[i] : "its own", i == 0);
+		bench_disconnect(b);
+	}
 	return err;
 }

@@ -179,9 +179,11 @@ def the_parts_about_page_faults_have_their_figures():
     assert [r['outstanding_count'] for r in parts['fault_modes']['rows']] == [1, 64, 4096], parts['fault_modes']
     for row in parts['fault_modes']['rows']:
         positive(row, 'precise_us', 'imprecise_us', 'imprecise_over_precise_ratio')
-    assert len(parts['pitfalls']['rows']) == 8, parts['pitfalls']
+    assert [r['fault_reply'] for r in parts['pitfalls']['rows']] == ['park'] * 8 + ['rnr'] * 8, parts['pitfalls']
     for row in parts['pitfalls']['rows']:
         positive(row, 'cold_us', 'warm_us', 'samples_count')
+        assert row['fault_reply'] == 'rnr' or row['rnr_per_fault_count'] == 0, row
+    assert sum(r['rnr_per_fault_count'] for r in parts['pitfalls']['rows']) > 0, parts['pitfalls']
     for part in parts.values():
         assert part['title'] and part['meaning'], part
 
