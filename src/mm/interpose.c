@@ -19,6 +19,7 @@
 #include "mm/page.h"
 #include "mm/pin.h"
 #include "mm/safecopy.h"
+#include "mm/userfault.h"
 #include "mm/vma.h"
 
 #define EXPORT EARLY __attribute__((visibility("default")))
@@ -104,6 +105,7 @@ EXPORT int munmap(void *addr, size_t len)
 {
 	int r;
 
+	userfault_forget((uintptr_t)addr, (uintptr_t)addr + len);
 	if (!watched())
 		return raw_munmap(addr, len);
 	before((uintptr_t)addr, len);

@@ -10,6 +10,7 @@
 #include "mm/facility.h"
 #include "mm/page.h"
 #include "mm/residency.h"
+#include "mm/userfault.h"
 
 static bool page_missing(const struct leaf *leaf, uintptr_t page, bool write)
 {
@@ -237,6 +238,9 @@ static unsigned cheap_pages(const struct odp_space *s, const struct fault *f, co
 	unsigned n = f->pages < ODP_SPOT_BATCH ? f->pages : ODP_SPOT_BATCH;
 	bool swap = atomic_load_explicit(&s->swap_on, memory_order_relaxed);
 
+	/* The application resolves it, perhaps this very thread. */
+	if (userfault_watched(f->addr, (size_t)n * ODP_PAGE))
+		return 0;
 	/* Comes from the pool and never leaves. */
 	if (huge_pages(vma))
 		return f->pages;

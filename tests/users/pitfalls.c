@@ -6,7 +6,6 @@
  * fault, in time-outs and retransmissions. Here each is one fault per page, nothing is sent twice, and nobody
  * times out.
  */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,29 +217,19 @@ static void five_hundred_and_twelve_queue_pairs_on_a_cold_page_are_one_fault(voi
 	many_queue_pairs_on_one_cold_page(QPS);
 }
 
-/* A thread of its own, as applications with a userfaultfd have: the one that posts may be the one that
- * faults. */
-static void *answer_mine(void *arg)
-{
-	check_int(slow_fault(arg, 10000), 0);
-	nap(5);
-	slow_answer(arg, 0, 'x');
-	return NULL;
-}
-
 static void faults_at_both_ends_of_a_write_are_two_faults(void)
 {
 	struct scene sc;
 	struct slow mine;
 	struct ibv_mr *here;
-	pthread_t thread;
 
 	scene_open(&sc, 1, false);
 	slow_open(&mine, 4 * PAGE, false);
 	here = reg(&sc.e[0], mine.memory, mine.length, LOCAL | ODP);
-	check_int(pthread_create(&thread, NULL, answer_mine, &mine), 0);
+	/* This thread posts and answers: it must not wait in the post. */
 	post(&sc.e[0], IBV_WR_RDMA_WRITE, here, mine.memory, 8, (void *)(uintptr_t)sc.w.addr, sc.w.rkey);
-	check_int(pthread_join(thread, NULL), 0);
+	check_int(slow_fault(&mine, 10000), 0);
+	slow_answer(&mine, 0, 'x');
 	check_int(next_fault(&sc.peer, 'n'), 0);
 	answer(&sc.peer, 0);
 	wait_for(&sc.e[0], IBV_WC_SUCCESS);

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@ static void show(const char *name, void *address)
 int main(void)
 {
 	OWNER(brk);
+	OWNER(ioctl);
 	OWNER(madvise);
 	OWNER(mmap);
 	OWNER(mmap64);
