@@ -12,6 +12,17 @@ from .result import Result
 # UNPIN_DISABLE values that the device's tests are repeated with (decision: every kernel facility is optional).
 FALLBACKS = ('io_uring', 'process_vm', 'pagemap_scan', 'procmap_query', 'populate',
              'io_uring,process_vm,pagemap_scan,procmap_query,populate')
+# Settings of the device that the same programs are repeated with: what they prove holds whatever the manners.
+MODES = {
+    'imprecise faults': {'UNPIN_FAULT_MODE': 'imprecise'},
+    'receiver not ready': {'UNPIN_FAULT_REPLY': 'rnr'},
+    'slow faults': {'UNPIN_FAULT_LATENCY': '200us'},
+    'userfaultfd': {'UNPIN_NOTIFIER': 'userfaultfd'},
+    'no notifier': {'UNPIN_NOTIFIER': 'none'},
+    'bad fabric': {'UNPIN_LOSS': '1%', 'UNPIN_REORDER': '1%', 'UNPIN_DELAY': '50us'},
+    'three engine threads': {'UNPIN_ENGINE_THREADS': '3'},
+}
+MODE_PROGRAMS = ('bytes', 'churn', 'remap', 'holes', 'dereg', 'soak')
 # Rooms whose unit tests depend on the kernel's facilities.
 KERNEL_ROOMS = ('mm/', 'odp/', 'nic/')
 MEMLOCK = 8 << 20
@@ -114,6 +125,17 @@ def fallback(runner):
     return tests
 
 
+def modes(runner):
+    """Programs that must not notice how faults, the notifier and the fabric behave."""
+    tests = []
+    for label, env in MODES.items():
+        env = dict(env, UNPIN_SOAK_SECONDS='4')
+        for t in introspect(runner.build):
+            if 'users' in suites_of(t) and strip(t['name']) in MODE_PROGRAMS:
+                tests.append(program('modes', '%s: %s' % (label, strip(t['name'])), t, env))
+    return tests
+
+
 def nonroot(runner):
     """The device's tests as somebody without privileges and with a small limit on locked memory."""
     limit = ['prlimit', '--memlock=%d:%d' % (MEMLOCK, MEMLOCK)]
@@ -145,6 +167,7 @@ SUITES = {
     'clients': (clients, False),
     'pyverbs': (pyverbs, False),
     'fallback': (fallback, False),
+    'modes': (modes, False),
     'nonroot': (nonroot, False),
     'asan': (asan, True),
     'tsan': (tsan, True),
