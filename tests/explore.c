@@ -9,6 +9,7 @@
 
 struct edge {
 	uint32_t from, to;
+	uint8_t choice;
 };
 
 struct walk {
@@ -95,13 +96,13 @@ static uint32_t enter(struct walk *w, const uint8_t *state, uint32_t parent, uin
 	return w->nstates++;
 }
 
-static void add_edge(struct walk *w, uint32_t from, uint32_t to)
+static void add_edge(struct walk *w, uint32_t from, uint32_t to, uint8_t choice)
 {
 	if (w->nedges == w->edge_room) {
 		w->edge_room *= 2;
 		w->edges = need(realloc(w->edges, w->edge_room * sizeof(*w->edges)));
 	}
-	w->edges[w->nedges++] = (struct edge){ from, to };
+	w->edges[w->nedges++] = (struct edge){ from, to, choice };
 }
 
 static void keep_path(const struct walk *w, uint32_t i, struct explore_result *r)
@@ -136,7 +137,7 @@ static void leave(struct walk *w, uint32_t i, struct explore_result *r)
 		possible++;
 		if (w->m->canonical)
 			w->m->canonical(next);
-		add_edge(w, i, enter(w, next, i, (uint8_t)c));
+		add_edge(w, i, enter(w, next, i, (uint8_t)c), (uint8_t)c);
 	}
 	if (!possible && !w->m->done(state_at(w, i))) {
 		r->stuck++;
@@ -179,6 +180,102 @@ static void mark_good(struct walk *w, struct explore_result *r)
 	free(todo);
 }
 
+/*
+ * Steps inside a strongly connected component can be made again and again. Tarjan's algorithm without
+ * recursion; the edges of a state lie together, in the order of states.
+ */
+struct search {
+	size_t *first;		    /* edge of each state */
+	size_t *next;		    /* edge to be looked at */
+	uint32_t *index, *low;	    /* 0: not visited */
+	uint32_t *component;	    /* 0: none yet */
+	uint32_t *path, *undecided; /* stacks */
+	uint32_t npath, nundecided, visited, components;
+};
+
+static void visit(struct search *t, uint32_t i)
+{
+	t->index[i] = t->low[i] = ++t->visited;
+	t->next[i] = t->first[i];
+	t->path[t->npath++] = i;
+	t->undecided[t->nundecided++] = i;
+}
+
+/* All edges of the state at the end of the path have been followed. */
+static void step_back(struct search *t)
+{
+	uint32_t i = t->path[--t->npath], j;
+
+	if (t->low[i] == t->index[i]) {
+		t->components++;
+		do {
+			j = t->undecided[--t->nundecided];
+			t->component[j] = t->components;
+		} while (j != i);
+	}
+	if (t->npath) {
+		j = t->path[t->npath - 1];
+		t->low[j] = t->low[i] < t->low[j] ? t->low[i] : t->low[j];
+	}
+}
+
+static void search_from(const struct walk *w, struct search *t, uint32_t start)
+{
+	visit(t, start);
+	while (t->npath) {
+		uint32_t i = t->path[t->npath - 1], to;
+
+		if (t->next[i] == t->first[i + 1]) {
+			step_back(t);
+			continue;
+		}
+		to = w->edges[t->next[i]++].to;
+		if (!t->index[to])
+			visit(t, to);
+		else if (!t->component[to] && t->index[to] < t->low[i])
+			t->low[i] = t->index[to];
+	}
+}
+
+static void count_rounds(const struct walk *w, struct explore_result *r)
+{
+	size_t n = (size_t)w->nstates + 1, e = 0;
+	struct search t = {
+		.first = need(calloc(n, sizeof(size_t))),
+		.next = need(calloc(n, sizeof(size_t))),
+		.index = need(calloc(n, sizeof(uint32_t))),
+		.low = need(calloc(n, sizeof(uint32_t))),
+		.component = need(calloc(n, sizeof(uint32_t))),
+		.path = need(calloc(n, sizeof(uint32_t))),
+		.undecided = need(calloc(n, sizeof(uint32_t))),
+	};
+
+	for (uint32_t i = 0; i < w->nstates; i++) {
+		t.first[i] = e;
+		while (e < w->nedges && w->edges[e].from == i)
+			e++;
+	}
+	t.first[w->nstates] = e;
+	for (uint32_t i = 0; i < w->nstates; i++)
+		if (!t.index[i])
+			search_from(w, &t, i);
+	for (e = 0; e < w->nedges; e++) {
+		const struct edge *x = &w->edges[e];
+
+		if (t.component[x->from] != t.component[x->to] || w->m->for_ever(x->choice))
+			continue;
+		r->rounds++;
+		keep_path(w, x->from, r);
+	}
+	free(t.first);
+	free(t.next);
+	free(t.index);
+	free(t.low);
+	free(t.component);
+	free(t.path);
+	free(t.undecided);
+}
+
 void explore(const struct explore_model *m, const void *first, size_t most, struct explore_result *result)
 {
 	struct walk w = { .m = m, .room = 1024, .edge_room = 4096, .slots = 4096 };
@@ -208,6 +305,8 @@ void explore(const struct explore_model *m, const void *first, size_t most, stru
 		result->endless++;
 		keep_path(&w, i, result);
 	}
+	if (m->for_ever && !result->cut)
+		count_rounds(&w, result);
 	result->states = w.nstates;
 	result->steps = w.nedges;
 	free(w.states);
@@ -220,8 +319,9 @@ void explore(const struct explore_model *m, const void *first, size_t most, stru
 
 void explore_print(const struct explore_model *m, const struct explore_result *r)
 {
-	fprintf(stderr, "%zu states, %zu steps; done %zu, stuck %zu, endless %zu, wrong %zu%s\n", r->states,
-		r->steps, r->done, r->stuck, r->endless, r->wrong, r->cut ? "; cut short" : "");
+	fprintf(stderr, "%zu states, %zu steps; done %zu, stuck %zu, endless %zu, wrong %zu, rounds %zu%s\n",
+		r->states, r->steps, r->done, r->stuck, r->endless, r->wrong, r->rounds,
+		r->cut ? "; cut short" : "");
 	for (unsigned i = 0; i < r->length && i < EXPLORE_PATH; i++)
 		fprintf(stderr, "  %3u %s\n", i + 1, m->name(r->path[i]));
 }

@@ -26,6 +26,11 @@ struct explore_model {
 	bool (*done)(const void *state);
 	bool (*wrong)(const void *state); /* NULL: never. Such a state is not left. */
 	void (*canonical)(void *state);	  /* NULL, or: makes states equal that differ in names only */
+	/*
+	 * NULL, or: whether a run may make this choice for ever. Of the others there must be an end, whatever
+	 * order the choices come in.
+	 */
+	bool (*for_ever)(unsigned choice);
 	const char *(*name)(unsigned choice);
 };
 
@@ -35,7 +40,8 @@ struct explore_model {
 struct explore_result {
 	size_t states, steps;
 	size_t done, stuck, endless, wrong;
-	bool cut; /* more states than allowed: the rest says nothing */
+	size_t rounds; /* steps that a run may make again and again, and must not */
+	bool cut;      /* more states than allowed: the rest says nothing */
 	unsigned length;
 	uint8_t path[EXPLORE_PATH]; /* choices to the first state that is stuck, wrong or endless */
 };
