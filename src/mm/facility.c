@@ -18,6 +18,7 @@
 #include "mm/page.h"
 #include "mm/pressure.h"
 #include "mm/residency.h"
+#include "mm/uffd.h"
 #include "mm/vma.h"
 
 #ifndef MADV_POPULATE_READ
@@ -42,6 +43,7 @@ static const struct {
 	[MM_PROCESS_VM] = { "process_vm", probe_process_vm },
 	[MM_SCHED_SLICE] = { "sched_slice", probe_sched_slice },
 	[MM_PSI] = { "psi", pressure_probe_stall },
+	[MM_UFFD] = { "uffd", uffd_probe },
 };
 
 /* Per facility: 0 not asked yet, 1 available, else the negative errno of the probe or DISABLED. Two threads

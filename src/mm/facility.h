@@ -11,6 +11,7 @@
  *	process_vm     process_vm_readv and _writev on ourselves
  *	sched_slice    a scheduling slice of our own choice
  *	psi            times of stall for want of memory
+ *	uffd           a userfaultfd that reports changes of mappings
  *
  * Each facility is probed once, at first use, by trying it. Any thread; no locks; safe in a forked child;
  * errno is kept.
@@ -29,6 +30,7 @@ enum mm_facility {
 	MM_PROCESS_VM,	  /* else threads with SIGSEGV blocked hand over */
 	MM_SCHED_SLICE,	  /* 6.12: sched_setattr's sched_runtime */
 	MM_PSI,		  /* else nobody knows how long tasks stood still for want of memory */
+	MM_UFFD,	  /* 5.11, if permitted; else the notifier "userfaultfd" cannot be had */
 	MM_FACILITIES
 };
 

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "mm/generation.h"
-#include "mm/interpose.h"
+#include "mm/notifier.h"
 #include "mm/sigchain.h"
 #include "nic/nic.h"
 
@@ -77,7 +78,7 @@ static void after_fork_in_child(void)
 {
 	struct nic *nic = atomic_exchange(&the_nic, NULL);
 
-	interpose_observe(NULL);
+	notifier_abandon();
 	trace_abandon();
 	lock_reinit(&registry_lock, LOCK_REGISTRY);
 	if (nic) {
@@ -94,12 +95,22 @@ static void register_fork_handlers(void)
 /* --- the device
  * ---------------------------------------------------------------------------------------------------- */
 
+/* What is really in use, for the segment's readers. */
+static void show_notifier(struct nic *nic)
+{
+	snprintf(nic->seg->notifier, sizeof(nic->seg->notifier), "%s", notifier_name());
+}
+
 static void address_space_changed(enum mm_change what, uintptr_t addr, size_t len)
 {
 	struct nic *nic = atomic_load_explicit(&the_nic, memory_order_acquire);
 
-	if (nic && nic->generation == generation_now())
-		odp_space_invalidate(nic->odp, addr, len, what == MM_DISCARD ? ODP_DISCARD : ODP_NOTIFIER);
+	if (!nic || nic->generation != generation_now())
+		return;
+	odp_space_invalidate(nic->odp, addr, len, what == MM_DISCARD ? ODP_DISCARD : ODP_NOTIFIER);
+	/* Events were lost, perhaps for good. */
+	if (!addr && len > SIZE_MAX / 2)
+		show_notifier(nic);
 }
 
 static void init_locks_and_lists(struct nic *nic)
@@ -270,7 +281,8 @@ static int nic_get(struct nic **out)
 		err = nic_make(&nic);
 		if (!err) {
 			atomic_store(&the_nic, nic);
-			interpose_observe(address_space_changed);
+			notifier_start(nic->set.value[SETTING_NOTIFIER_ID], address_space_changed);
+			show_notifier(nic);
 		}
 	}
 	if (!err)
@@ -287,7 +299,7 @@ static void nic_put(struct nic *nic)
 	lock_take(&registry_lock);
 	last = --nic->refs == 0;
 	if (last) {
-		interpose_observe(NULL);
+		notifier_stop();
 		atomic_store(&the_nic, NULL);
 		nic_unmake(nic);
 	}

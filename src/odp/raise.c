@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "mm/facility.h"
+#include "mm/notifier.h"
 #include "mm/page.h"
 #include "mm/residency.h"
 #include "mm/userfault.h"
@@ -45,6 +46,8 @@ static int ask_mapping(struct odp_space *s, uintptr_t page, struct vma *vma)
 			.page_size = page_size() };
 		return 0;
 	}
+	if (!vma->special)
+		notifier_cover(vma);
 	fault_lock(&s->faults);
 	vmacache_put(&s->vmas, vma, changes);
 	fault_unlock(&s->faults);

@@ -10,5 +10,6 @@ const struct facility facilities[] = {
 	{ "process_vm", "process_vm_readv and _writev" },
 	{ "sched_slice", "short scheduling slices" },
 	{ "psi", "pressure stall information" },
+	{ "uffd", "a userfaultfd that reports changes of mappings" },
 };
 const size_t facilities_count = sizeof(facilities) / sizeof(facilities[0]);
