@@ -67,8 +67,10 @@ static void show_where_it_hangs(pid_t pid)
 {
 	char command[160];
 
+	/* A thread that is stuck in the kernel cannot be stopped: gdb would wait for it for ever. */
 	snprintf(command, sizeof(command),
-		"gdb -batch -nx -p %d -ex 'thread apply all backtrace 24' </dev/null >&2 2>/dev/null",
+		"timeout -k 1 15 gdb -batch -nx -p %d -ex 'thread apply all backtrace 24' </dev/null >&2 "
+		"2>/dev/null",
 		(int)pid);
 	if (system(command))
 		fprintf(stderr, "(no backtrace)\n");
