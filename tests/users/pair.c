@@ -412,12 +412,28 @@ static const struct unpin_segment *segment_of(pid_t pid)
 	return seg;
 }
 
-uint64_t counter(pid_t pid, const char *name)
+static const struct unpin_segment *segment_must(pid_t pid)
 {
 	const struct unpin_segment *seg = segment_of(pid);
 
 	if (!seg)
 		check_failed(__FILE__, __LINE__, "process %d exports no segment", (int)pid);
+	return seg;
+}
+
+struct storm storm_of(pid_t pid)
+{
+	const struct unpin_segment *seg = segment_must(pid);
+	struct storm s = { seg->storm.cause, seg->storm.count };
+
+	munmap((void *)(uintptr_t)seg, sizeof(*seg));
+	return s;
+}
+
+uint64_t counter(pid_t pid, const char *name)
+{
+	const struct unpin_segment *seg = segment_must(pid);
+
 	for (size_t i = 0; i < COUNT(names); i++)
 		if (!strcmp(names[i].name, name)) {
 			uint64_t value = *(const _Atomic uint64_t *)((const char *)seg + names[i].offset);

@@ -129,4 +129,12 @@ uint64_t counter(pid_t pid, const char *name);
 /* Waits until it is at least value. */
 void wait_counter(pid_t pid, const char *name, uint64_t value);
 
+/* The storm guard's state in the segment: what the present storm is for (0: there is none), and how many
+ * there were. */
+struct storm {
+	uint32_t cause;
+	uint64_t count;
+};
+struct storm storm_of(pid_t pid);
+
 #endif

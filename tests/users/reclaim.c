@@ -7,6 +7,7 @@
  */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,7 +47,11 @@ static void serve(int sock, void *arg)
 	exchange(&b, sock);
 	offer = (struct offer){ window_of(big), window_of(small), getpid() };
 	tell(sock, &offer, sizeof(offer));
-	hear(sock, &word, 1);
+	for (hear(sock, &word, 1); word == 'p'; hear(sock, &word, 1)) {
+		struct ibv_sge sge = { (uintptr_t)big->addr, (uint32_t)LENGTH, big->lkey };
+
+		check_int(ibv_advise_mr(a.pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, 0, &sge, 1), 0);
+	}
 	check_filled(small->addr, RESIDENT, 77);
 	dereg(big);
 	dereg(small);
@@ -207,11 +212,52 @@ static void resident_pages_are_served_while_others_come_from_swap(void)
 	client_close(&c);
 }
 
+/* Under the squeeze the guard says so once, reads nothing ahead, holds queued prefetches back; in peace all
+ * goes on. */
+static void a_storm_is_told_and_passes(void)
+{
+	uint64_t ahead, prefetched;
+	double end = now() + WAIT_SECONDS;
+	struct squeeze s;
+	struct client c;
+
+	check_sys(setenv("UNPIN_STORM_MAJORS", "50", 1) == 0);
+	squeeze_begin(&s, LIMIT, SWAP);
+	client_open(&c, &s);
+	write_all(&c, 1000);
+	/* Until it has begun, which takes a second of major faults. */
+	for (size_t i = 0; !storm_of(c.offer.pid).cause; i += 61) {
+		check(now() < end);
+		piece(&c, IBV_WR_RDMA_READ, i % PIECES);
+	}
+	ahead = counter(c.offer.pid, "page_readahead");
+	for (size_t i = 0; i < 200 && storm_of(c.offer.pid).cause; i++)
+		piece(&c, IBV_WR_RDMA_READ, i * 61 % PIECES);
+	if (storm_of(c.offer.pid).cause && storm_of(c.offer.pid).count == 1)
+		check_int(counter(c.offer.pid, "page_readahead"), ahead);
+	tell(c.peer.sock, "p", 1); /* a prefetch, queued */
+	prefetched = counter(c.offer.pid, "page_prefetch");
+	end = now() + WAIT_SECONDS;
+	while (storm_of(c.offer.pid).cause) {
+		check(now() < end);
+		nap(20);
+	}
+	check(storm_of(c.offer.pid).count >= 1);
+	/* Either it is carried out now, or dropped because there is no room: it is not forgotten. */
+	while (counter(c.offer.pid, "page_prefetch") == prefetched &&
+		!counter(c.offer.pid, "page_prefetch_dropped")) {
+		check(now() < end);
+		nap(20);
+	}
+	client_close(&c);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check_case cases[] = {
 		CASE(regions_of_four_times_the_limit_keep_working),
 		CASE(pinned_regions_of_that_size_fail),
+		CASE(a_storm_is_told_and_passes),
 		CASE(resident_pages_are_served_while_others_come_from_swap),
 	};
 
