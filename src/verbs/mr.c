@@ -119,11 +119,7 @@ UNPIN_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags, struct ibv_sge *sg_list,
 	uint32_t num_sge)
 {
-	if (advice > IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT || (flags & ~(uint32_t)IBV_ADVISE_MR_FLAG_FLUSH))
-		return EINVAL;
-	if (num_sge == 0 || !sg_list)
-		return EINVAL;
-	return EOPNOTSUPP;
+	return -nic_mr_advise(to_pd(pd)->nic, advice, flags, sg_list, num_sge);
 }
 
 /* --- not offered ---------------------------------------------------------------------------------- */
