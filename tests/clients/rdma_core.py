@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 
+from harness.hugepages import reserved
 from harness.process import Session
 from harness.programs import Test
 from harness.result import Result
@@ -20,6 +21,10 @@ DRIVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'rdma_core_dri
 TIMEOUT = 180
 
 MODULES = ('test_device', 'test_pd', 'test_cq', 'test_cq_events', 'test_mr', 'test_qp', 'test_atomic', 'test_odp')
+
+# Tests that need huge pages, and how many there must be: the suite's client and server take one each, or two for a moment.
+HUGE = r'test_odp\..*_huge_'
+HUGE_PAGES = 8
 
 # Tests that read files of a kernel's device, which a device of a process does not have.
 KERNEL_FILES = (r'test_device\.DeviceTest\.test_get_pkey_index$',)
@@ -40,9 +45,6 @@ SKIPS = (
     (r'test_odp\..*_ud_', 'UD'),
     (r'test_odp\..*_xrc_', 'XRC'),
     (r'test_odp\..*_srq_', 'SRQ'),
-    (r'test_odp\..*implicit', 'implicit regions'),
-    (r'test_odp\..*_huge_', 'huge pages'),
-    (r'test_odp\..*prefetch', 'prefetch'),
 )
 
 
@@ -78,8 +80,8 @@ def allowed(name):
     return next((why for pattern, why in SKIPS if re.search(pattern, name)), None)
 
 
-def result_of(lines):
-    """The Result of the driver's report: one JSON object per test."""
+def result_of(lines, no_huge):
+    """The Result of the driver's report: one JSON object per test. no_huge: why there are no huge pages, or ''."""
     passed, failed, notes, skipped = 0, 0, [], {}
     for line in lines:
         entry = json.loads(line)
@@ -87,14 +89,16 @@ def result_of(lines):
         if entry['outcome'] == 'ok':
             passed += 1
         elif entry['outcome'] == 'skip' and allowed(name):
-            skipped.setdefault(allowed(name), []).append(name)
+            skipped.setdefault('not offered: ' + allowed(name), []).append(name)
+        elif entry['outcome'] == 'skip' and no_huge and re.search(HUGE, name):
+            skipped.setdefault(no_huge, []).append(name)
         elif any(re.search(pattern, name) for pattern in KERNEL_FILES):
-            skipped.setdefault('files in /sys/class/infiniband', []).append(name)
+            skipped.setdefault('not offered: files in /sys/class/infiniband', []).append(name)
         else:
             failed += 1
             what = 'skipped' if entry['outcome'] == 'skip' else 'failed'
             notes.append('%s: %s: %s' % (what, name, entry['why'].strip().splitlines()[-1] if entry['why'].strip() else ''))
-    notes += ['skipped %d: not offered: %s' % (len(names), why) for why, names in skipped.items()]
+    notes += ['skipped %d: %s' % (len(names), why) for why, names in skipped.items()]
     return Result(passed, failed, sum(len(n) for n in skipped.values()), notes)
 
 
@@ -107,11 +111,12 @@ def module(name):
             return Result.skip("rdma-core's tests are not installed")
         session = Session(runner, test.suite + '.' + test.name, TIMEOUT)
         report = session.base + '.report'
-        p = session.start([runner.unpin, 'run', '--', PYTHON, DRIVER, folder, name, session.device, report])
-        status, why = session.finish(p)
-        left = session.close()
+        with reserved(HUGE_PAGES if name == 'test_odp' else 0) as no_huge:
+            p = session.start([runner.unpin, 'run', '--', PYTHON, DRIVER, folder, name, session.device, report])
+            status, why = session.finish(p)
+            left = session.close()
         lines = open(report).read().splitlines() if os.path.exists(report) else []
-        result = result_of(lines)
+        result = result_of(lines, no_huge)
         if status != 0 or left or not lines:
             result.failed += 1
             result.notes.append(why or left or ('killed by signal %d' % -status if status < 0 else 'exit status %d' % status))

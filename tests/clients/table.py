@@ -51,9 +51,9 @@ SINGLE = [
     Row('ibv_devinfo -l', ['ibv_devinfo', '-l'], must=(r'{device}',), pair=False),
 ]
 
-PINGPONG = ([pingpong(o, few=o in ('-o -c', '-e')) for o in
+PINGPONG = ([pingpong(o, few=o in ('-o -c', '-e', '-O -P -c')) for o in
              ('', '-o', '-e', '-o -e', '-c', '-o -c', '-N', '-N -o -c', '-g 0', '-g 0 -o', '-g 0 -o -e -c', '-r 1 -c', '-m 256 -c',
-              '-m 4096 -o -c')]
+              '-m 4096 -o -c', '-O', '-O -c', '-O -e -c', '-N -O -c', '-o -P', '-o -P -c', '-O -P', '-O -P -c')]
             + [pingpong('-s %d -n %d -c%s' % (size, 20 if size > 65536 else 200, odp))
                for size in (1, 7, 64, 511, 1000, 4096, 4097, 65536, 1 << 20) for odp in ('', ' -o')])
 
