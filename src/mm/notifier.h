@@ -5,7 +5,8 @@
  *
  *	interpose    interpose.h: libc's functions, before the caller goes on
  *	userfaultfd  uffd.h: the kernel's word as well, raw system calls included
- *	none         nobody tells: copies that fault and the sweep find out
+ *	none         nobody tells: copies that fault and the sweep find out. Rights that shrink unseen are
+ *	             found by the processor alone, to which memory that may be written may be read
  *
  * With userfaultfd interposition stays on. It alone tells of mprotect, MADV_PAGEOUT, guard pages and memory
  *that cannot be registered, and it tells of MADV_DONTNEED when the pages have gone, where the kernel's event

@@ -13,7 +13,8 @@
  * and when the descriptor breaks.
  *
  * exit_signal is 0: wait() and waitpid() of the application see it only with __WALL or __WCLONE. A program
- * that calls exec without closing the device keeps it as a zombie until the program's own end.
+ * that calls exec without closing the device keeps it as a zombie until its own end; when a program is
+ * killed, its reader is init's to reap.
  */
 #ifndef UNPIN_MM_UFFDREADER_H
 #define UNPIN_MM_UFFDREADER_H
