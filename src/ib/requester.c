@@ -45,10 +45,8 @@ void requester_reset(struct ib_qp *qp)
 
 void requester_configure(struct ib_qp *qp)
 {
-	uint32_t quarter = qp->attr.window / 4;
-
 	qp->req.shift = qp->attr.segment ? (uint8_t)__builtin_ctz(qp->attr.segment) : 0;
-	qp->req.ask_every = quarter ? quarter : 1;
+	qp->req.open = qp->attr.window;
 }
 
 void requester_start(struct ib_qp *qp)
@@ -74,10 +72,19 @@ void requester_rewind(struct ib_qp *qp)
 	req->status = IBV_WC_SUCCESS;
 }
 
+void requester_not_ready(struct ib_qp *qp)
+{
+	requester_rewind(qp);
+	qp->req.open = 1;
+}
+
 void requester_acked(struct ib_qp *qp, uint32_t was)
 {
 	struct ib_requester *req = &qp->req;
 	uint32_t step = ib_psn_ahead(qp->comp.una, was);
+
+	if (req->open < qp->attr.window)
+		req->open = req->open < qp->attr.window / 2 ? req->open * 2 : qp->attr.window;
 
 	if (step > ib_psn_ahead(req->psn, was))
 		requester_rewind(qp); /* forward, here */
@@ -211,6 +218,12 @@ static void make_answered(
 	step->access = 0;
 }
 
+/* Packets of which one must ask. */
+static uint32_t ask_every(const struct ib_requester *req)
+{
+	return req->open < 4 ? 1 : req->open / 4;
+}
+
 /* Whether the last packet of the WQE of index asks for an acknowledgement. */
 static bool asks_at_end(const struct ib_qp *qp, const struct ib_wqe *wqe)
 {
@@ -236,7 +249,7 @@ static void make_message(struct ib_qp *qp, struct ib_step *step, struct ib_wqe *
 		pkt->opcode = last ? info->last : info->middle;
 	pkt->solicited = last && wqe->solicited;
 	pkt->ack_req = (last && asks_at_end(qp, wqe)) || req->probe ||
-		       ib_psn_ahead(req->psn, req->asked) + 1 >= req->ask_every;
+		       ib_psn_ahead(req->psn, req->asked) + 1 >= ask_every(req);
 	pkt->imm = wqe->imm;
 	if (info->write) {
 		pkt->va = wqe->remote_addr;
@@ -273,7 +286,7 @@ static enum verdict advance(struct ib_qp *qp, uint64_t now)
 		return failed(qp, now);
 	if (req->index == atomic_load_explicit(&sq->prod, memory_order_acquire))
 		return ib_qp_is(qp, IBV_QPS_SQD) && ask_again(qp) ? AGAIN : WAIT;
-	if (under_way(qp) - req->read_extra >= qp->attr.window)
+	if (under_way(qp) - req->read_extra >= req->open)
 		return WAIT;
 	wqe = ib_sq_at(sq, req->index);
 	info = info_of(wqe);

@@ -14,10 +14,12 @@
  *                                     ever sent
  *
  * Packets ask for an acknowledgement (BTH AckReq) at the end of a signaled WQE, at the end of the last WQE
- * queued, and at least every quarter of the window. READ and atomic requests are answered in any case. When
- * the requester stops for a reason that an acknowledgement must lift (SQD, a local error behind requests
- * under way, the PSN limit) and the last packets did not ask, it sends the last one once more, asking: a
- * duplicate is acknowledged.
+ * queued, and at least every quarter of the window. After an RNR NAK, which means that everything behind its
+ * packet was dropped and that the next one may well meet the same, the window opens anew: one packet, and
+ * twice as many with each acknowledgement. READ and atomic requests are answered in any case. When the
+ * requester stops for a reason that an acknowledgement must lift (SQD, a local error behind requests under
+ * way, the PSN limit) and the last packets did not ask, it sends the last one once more, asking: a duplicate
+ * is acknowledged.
  *
  * All fields are protected by the queue pair's run lock.
  */
@@ -39,7 +41,7 @@ struct ib_requester {
 	uint32_t read_extra; /* PSNs of [una, psn) that READ responses take beyond one per request: not in the
 				window */
 	uint32_t reads;	     /* READs and atomics begun and not answered */
-	uint32_t ask_every;  /* packets */
+	uint32_t open;	     /* the window now: attr.window, less after an RNR NAK */
 	uint8_t shift;	     /* log2 of the segment */
 	bool probe;	     /* the next packet asks, whatever it is */
 	enum ibv_wc_status status; /* not SUCCESS: WQE index failed locally and completes so when all before
@@ -71,6 +73,8 @@ void requester_start(struct ib_qp *qp);
 void requester_stop(struct ib_qp *qp);
 /* Sends again from the completer's una on. A pending step is withdrawn. */
 void requester_rewind(struct ib_qp *qp);
+/* The same after an RNR NAK: carefully. */
+void requester_not_ready(struct ib_qp *qp);
 /* The completer's una has moved from was. A pending step below it is withdrawn, since its WQE may be gone. */
 void requester_acked(struct ib_qp *qp, uint32_t was);
 /* Whether an acknowledgement or response has been asked for and not come: only then may its absence mean

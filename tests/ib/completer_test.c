@@ -380,12 +380,57 @@ static void rnr_naks_are_waited_for_and_counted_exactly(void **state)
 		run(f);
 		sent(f, 0, 0);
 		expire(f);
-		sent(f, 0, 3 + i);
+		sent(f, 0, 1);
 	}
 	answer(f, RNR | 14, PSN0);
 	completes(f, 0, 1, IBV_WC_RNR_RETRY_EXC_ERR);
 	completes(f, 1, 2, IBV_WC_WR_FLUSH_ERR);
 	assert_int_equal(atomic_load(&f->e.counters.rnr_nak_rcvd), 5);
+}
+
+static void after_an_rnr_nak_the_window_opens_anew(void **state)
+{
+	struct fixture *f = *state;
+
+	for (unsigned i = 0; i < 12; i++)
+		post(f, IBV_WR_RDMA_WRITE, 8, i);
+	begin(f);
+	sent(f, 0, 12);
+	answer(f, RNR | 1, PSN0 + 3);
+	expire(f);
+	sent(f, 3, 1);
+	answer(f, ACK, PSN0 + 3);
+	sent(f, 4, 2);
+	answer(f, ACK, PSN0 + 4);
+	sent(f, 6, 3);
+	answer(f, ACK, PSN0 + 8);
+	sent(f, 9, 3);
+	answer(f, ACK, PSN0 + 11);
+	completes(f, 11, 11, IBV_WC_SUCCESS);
+}
+
+/* Nothing is left that nobody has asked for. */
+static void a_lone_packet_after_an_rnr_nak_asks(void **state)
+{
+	struct fixture *f = *state;
+	struct frame *r;
+
+	post(f, IBV_WR_RDMA_WRITE, 8 * SEG, 1);
+	begin(f);
+	sent(f, 0, 8);
+	answer(f, RNR | 1, PSN0 + 2);
+	expire(f);
+	r = endpoint_take(&f->e);
+	assert_non_null(r);
+	assert_int_equal(r->pkt.psn, (PSN0 + 2) & IB_PSN_MASK);
+	assert_true(r->pkt.ack_req);
+	free(r);
+	sent(f, 0, 0);
+	expire(f); /* lost: it asks again */
+	r = endpoint_take(&f->e);
+	assert_non_null(r);
+	assert_true(r->pkt.ack_req);
+	free(r);
 }
 
 static void rnr_retry_seven_is_for_ever(void **state)
@@ -762,6 +807,8 @@ int main(void)
 		T(timeout_zero_never_expires),
 		T(the_timer_stops_when_all_is_acknowledged),
 		T(rnr_naks_are_waited_for_and_counted_exactly),
+		T(after_an_rnr_nak_the_window_opens_anew),
+		T(a_lone_packet_after_an_rnr_nak_asks),
 		T(rnr_retry_seven_is_for_ever),
 		T(rnr_retry_zero_fails_at_once),
 		T(an_acknowledgement_ends_an_rnr_wait),
