@@ -24,7 +24,7 @@ enum { MEM = 8192, BASE = 0x10000000, PACKETS = 120 };
 struct hostile {
 	uint64_t seed, rng, now;
 	struct endpoint e;
-	unsigned park;
+	unsigned park, defer; /* of a hundred steps */
 	uint64_t sends_posted, recvs_posted, sends_done, recvs_done;
 	struct ib_packet last; /* the last one that was sent to us, to be mutated */
 };
@@ -50,6 +50,14 @@ static bool maybe_park(struct endpoint *e, enum ib_lane lane, const struct ib_st
 	(void)lane;
 	(void)step;
 	return below(h, 100) < h->park;
+}
+
+static bool maybe_defer(struct endpoint *e, const struct ib_step *step)
+{
+	struct hostile *h = e->context;
+
+	(void)step;
+	return below(h, 100) < h->defer;
 }
 
 static void on_wc(struct endpoint *e, const struct ib_wc *wc)
@@ -263,6 +271,7 @@ static void run_seed(uint64_t seed)
 	h->e.hostile = true;
 	h->e.context = h;
 	h->e.park = maybe_park;
+	h->e.defer = maybe_defer;
 	h->e.on_wc = on_wc;
 	h->e.qp.cfg.sq_sig_all = true;
 	h->e.attr.sq_psn = (uint32_t)rnd(h) | (below(h, 2) ? 0xfffff0 : 0);
@@ -272,6 +281,7 @@ static void run_seed(uint64_t seed)
 	h->e.attr.access = below(h, 4) ? h->e.attr.access : (int)below(h, 16);
 	h->e.attr.max_dest_rd_atomic = (uint8_t)below(h, 5);
 	h->park = below(h, 2) ? below(h, 60) : 0;
+	h->defer = below(h, 2) ? below(h, 60) : 0;
 	state = states[below(h, 8)];
 	if (state == IBV_QPS_SQD)
 		endpoint_to(&h->e, IBV_QPS_RTS, 0);
