@@ -4,8 +4,10 @@
  * unless the RNR retry count was not zero (zrlio/disni#39); lengths of 2 GiB and more refused (the kernel's
  * rxe); minutes to register terabytes.
  */
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "pair.h"
 
@@ -61,6 +63,48 @@ static void cold_pages_of_8_GiB_are_reached_with_rnr_retry_1(void)
 static void cold_pages_of_8_GiB_are_reached_with_rnr_retry_7(void)
 {
 	touch_everywhere(&(struct options){ .retry_set = true, .retry_cnt = 7, .rnr_retry = 7 });
+}
+
+/*
+ * Where a fault is answered with "receiver not ready", as hardware does it, a request survives if it may be
+ * tried again. The timer is long beside a fault: one retry is enough.
+ */
+static void as_hardware_answers_faults_only_retry_0_fails(void)
+{
+	static const uint8_t retries[] = { 0, 1, 7 };
+	char *mine = fresh(PAGE);
+
+	check_sys(setenv("UNPIN_FAULT_REPLY", "rnr", 1) == 0);
+	for (size_t i = 0; i < COUNT(retries); i++) {
+		struct options opt = { .retry_set = true,
+			.retry_cnt = 7,
+			.rnr_retry = retries[i],
+			.min_rnr_timer = 22 /* 20.48 ms */ };
+		char *memory = fresh(8 * GIB);
+		struct ibv_mr *here, *there;
+		struct pair p;
+
+		pair_open(&p, &opt);
+		here = reg(&p.a, mine, PAGE, LOCAL);
+		there = reg(&p.b, memory, 8 * GIB, REMOTE | ODP);
+		fill(mine, PAGE, retries[i]);
+		post(&p.a, IBV_WR_RDMA_WRITE, here, mine, PAGE, memory + 5 * GIB, there->rkey);
+		wait_for(&p.a, retries[i] ? IBV_WC_SUCCESS : IBV_WC_RNR_RETRY_EXC_ERR);
+		check(counter(getpid(), "faults_rnr") > 0);
+		if (retries[i]) {
+			check_filled(memory + 5 * GIB, PAGE, retries[i]);
+		} else {
+			/* The fault has been seen to all the same: connected anew it works. */
+			wait_counter(getpid(), "page_faults_handled", 1);
+			pair_reconnect(&p);
+			post(&p.a, IBV_WR_RDMA_WRITE, here, mine, PAGE, memory + 5 * GIB, there->rkey);
+			wait_for(&p.a, IBV_WC_SUCCESS);
+		}
+		dereg(here);
+		dereg(there);
+		pair_close(&p);
+		drop(memory, 8 * GIB);
+	}
 }
 
 static void terabytes_register_and_cost_nothing(void)
@@ -139,6 +183,7 @@ int main(int argc, char **argv)
 		CASE(cold_pages_of_8_GiB_are_reached_with_rnr_retry_0),
 		CASE(cold_pages_of_8_GiB_are_reached_with_rnr_retry_1),
 		CASE(cold_pages_of_8_GiB_are_reached_with_rnr_retry_7),
+		CASE(as_hardware_answers_faults_only_retry_0_fails),
 		CASE(terabytes_register_and_cost_nothing),
 		CASE(the_ends_of_a_terabyte_can_be_written),
 		CASE(a_message_of_more_than_a_gigabyte_arrives),
