@@ -92,6 +92,7 @@ static void *lookout_main(void *arg)
 		lock_drop(&c->lock);
 		return NULL;
 	}
+	atomic_fetch_add_explicit(&c->reliefs, 1, memory_order_relaxed);
 	log_debug("the engine thread has been held up by one operation; another one carries on");
 	c->have_lookout = false;
 	lock_drop(&c->lock);
@@ -135,7 +136,80 @@ static void need_lookout(struct nic *nic)
 	lock_drop(&c->lock);
 }
 
-int crew_start(struct nic *nic)
+/* --- hands
+ * -------------------------------------------------------------------------------------------------------- */
+
+/* Under the lock. */
+static void count_free_hands(struct crew *c)
+{
+	uint32_t made_free = c->hands_asleep - c->calls, unmade = c->stop ? 0 : c->hands_most - c->hands;
+
+	atomic_store_explicit(&c->hands_free, made_free + unmade, memory_order_relaxed);
+}
+
+/* Waits until called; false: the crew ends. Under the lock. */
+static bool await_call(struct crew *c)
+{
+	c->hands_asleep++;
+	count_free_hands(c);
+	while (!c->stop && !c->calls)
+		lock_wait(&c->work, &c->lock);
+	c->hands_asleep--;
+	if (c->calls)
+		c->calls--;
+	count_free_hands(c);
+	return !c->stop;
+}
+
+static void *hand_main(void *arg)
+{
+	struct nic_burst burst = { .engine = true };
+	struct nic *nic = arg;
+	struct crew *c = &nic->crew;
+	bool go_on;
+
+	do {
+		atomic_fetch_add_explicit(&c->hand_jobs, 1, memory_order_relaxed);
+		while (!atomic_load(&nic->engine_stop) && nic_progress(nic, &burst))
+			;
+		lock_take(&c->lock);
+		go_on = await_call(c);
+		if (!go_on) {
+			c->hands--;
+			pthread_cond_broadcast(&c->changed);
+		}
+		lock_drop(&c->lock);
+	} while (go_on);
+	return NULL;
+}
+
+void crew_call_hand(struct nic *nic)
+{
+	struct crew *c = &nic->crew;
+	bool make = false;
+
+	if (!atomic_load_explicit(&c->hands_free, memory_order_relaxed))
+		return;
+	lock_take(&c->lock);
+	if (c->hands_asleep > c->calls) {
+		c->calls++;
+		pthread_cond_signal(&c->work);
+	} else if (c->hands < c->hands_most && !c->stop) {
+		c->hands++;
+		make = true;
+	}
+	count_free_hands(c);
+	lock_drop(&c->lock);
+	if (!make || !spawn(nic, hand_main, "unpin-hand"))
+		return;
+	lock_take(&c->lock);
+	c->hands--;
+	count_free_hands(c);
+	pthread_cond_broadcast(&c->changed);
+	lock_drop(&c->lock);
+}
+
+int crew_start(struct nic *nic, uint32_t threads)
 {
 	struct crew *c = &nic->crew;
 	pthread_condattr_t attr;
@@ -146,6 +220,9 @@ int crew_start(struct nic *nic)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&c->changed, &attr);
 	pthread_condattr_destroy(&attr);
+	pthread_cond_init(&c->work, NULL);
+	c->hands_most = threads - 1;
+	atomic_store(&c->hands_free, c->hands_most);
 	c->threads = 1;
 	err = spawn(nic, first_main, "unpin-engine");
 	if (err)
@@ -159,11 +236,14 @@ void crew_stop(struct nic *nic)
 
 	lock_take(&c->lock);
 	c->stop = true;
+	count_free_hands(c);
 	pthread_cond_broadcast(&c->changed);
-	while (c->threads)
+	pthread_cond_broadcast(&c->work);
+	while (c->threads || c->hands)
 		lock_wait(&c->changed, &c->lock);
 	lock_drop(&c->lock);
 	pthread_cond_destroy(&c->changed);
+	pthread_cond_destroy(&c->work);
 	lock_fini(&c->lock);
 }
 

@@ -77,6 +77,8 @@ void nic_qp_schedule(struct nic_qp *qp)
 	runq_add(qp, &qp->nic->runq, &qp->nic->runq_len);
 	if (wire_armed(qp->nic->wire))
 		nic_engine_wake(qp->nic);
+	else if (atomic_load_explicit(&qp->nic->crew.busy_since, memory_order_relaxed))
+		crew_call_hand(qp->nic);
 }
 
 void nic_qp_schedule_engine(struct nic_qp *qp)
@@ -107,6 +109,9 @@ static bool runq_run(struct nic *nic, struct list *queue, _Atomic uint32_t *len,
 	int n = 0;
 
 	while (n < RUNS && atomic_load(len) && (qp = runq_take(nic, queue, len))) {
+		/* An application's thread does its own work; the engine's may be shared. */
+		if (b->engine && atomic_load(len))
+			crew_call_hand(nic);
 		nic_qp_run(qp, b);
 		n++;
 	}
@@ -552,7 +557,9 @@ int nic_engine_start(struct nic *nic)
 	nic->engine_epfd = fd_move_high(epoll_create1(EPOLL_CLOEXEC));
 	if (nic->engine_epfd < 0)
 		return -errno;
-	err = epoll_ctl(nic->engine_epfd, EPOLL_CTL_ADD, wire_fd(nic->wire), &ev) ? -errno : crew_start(nic);
+	err = epoll_ctl(nic->engine_epfd, EPOLL_CTL_ADD, wire_fd(nic->wire), &ev)
+		      ? -errno
+		      : crew_start(nic, (uint32_t)nic->set.value[SETTING_ENGINE_THREADS_ID]);
 	if (err) {
 		fd_close(nic->engine_epfd);
 		return err;
