@@ -133,6 +133,8 @@ void end_reset(struct end *e)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 
 	check_int(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE), 0);
+	/* A packet of the old connection that is still under way must not be taken for one of the new. */
+	e->psn = (e->psn + 0x1000) & 0xffffff;
 	to_init(e);
 }
 
