@@ -97,7 +97,8 @@ enum guard_verdict guard_judge(struct guard *g, struct guard_sample now)
 		atomic_store_explicit(&g->storm->stall_ppm, rate.stall_ppm, memory_order_relaxed);
 		cause = cause_of(&g->limits, rate);
 		if (!guard_storm(g)) {
-			if (cause != UNPIN_STORM_NONE)
+			if (cause != UNPIN_STORM_NONE &&
+				!atomic_load_explicit(&g->unused, memory_order_relaxed))
 				verdict = begin(g, cause, now.ns);
 		} else if (now.ns - began >= GUARD_END_NS) {
 			from = back(g, now.ns, GUARD_END_NS);

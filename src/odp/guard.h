@@ -44,6 +44,7 @@ struct guard {
 	_Atomic uint64_t *majors; /* the meter */
 	_Atomic uint64_t next_ns; /* of the next sample */
 	_Atomic bool busy;	  /* somebody takes it */
+	_Atomic bool unused;	  /* there is no region: what the machine suffers from is not ours to tell */
 	_Atomic int64_t headroom; /* bytes, as last asked, less what has been populated since */
 	/* Of whoever is busy: */
 	struct guard_sample sample[GUARD_SAMPLES]; /* a ring */

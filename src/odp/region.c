@@ -32,6 +32,7 @@ void odp_region_init(struct odp_region *r)
 	fault_region_begin(&s->faults, r);
 	r->owner = owner_take(&s->owners, first_page(r), end_page(r), r->odp);
 	list_add_tail(&s->regions, &r->node);
+	atomic_store_explicit(&s->guard.unused, false, memory_order_relaxed);
 	fault_unlock(&s->faults);
 	atomic_store(&r->closing, false);
 }
@@ -80,6 +81,7 @@ void odp_region_fini(struct odp_region *r)
 	prefetch_region_end(r);
 	fault_region_scanned(&s->faults, r);
 	last = list_empty(&s->regions);
+	atomic_store_explicit(&s->guard.unused, last, memory_order_relaxed);
 	fault_region_end(r, &told);
 	owner_give(&s->owners, r->owner);
 	odp_region_fold(r);

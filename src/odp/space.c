@@ -64,6 +64,7 @@ int odp_space_open(const struct odp_cfg *cfg, struct odp_space **out)
 	if (err)
 		goto out_tables;
 	guard_init(&s->guard, &cfg->storm_limits, cfg->storm, &cfg->totals->faults_major, clock_ns());
+	atomic_store(&s->guard.unused, true);
 	prefetch_queue_init(&s->prefetches, prefetchers(cfg->driver_threads));
 	*out = s;
 	return 0;
