@@ -112,6 +112,18 @@ static void waiting_for_memory_is_a_storm_too(void **state)
 	assert_int_equal(warned, 1);
 }
 
+static void without_a_region_it_is_not_our_storm(void **state)
+{
+	(void)state;
+	atomic_store(&g.unused, true);
+	run(30, 0, 50000);
+	assert_false(guard_storm(&g));
+	assert_int_equal(warned, 0);
+	atomic_store(&g.unused, false);
+	run(1, 0, 50000);
+	assert_true(guard_storm(&g));
+}
+
 static void a_storm_is_told_once_and_its_end_once(void **state)
 {
 	(void)state;
@@ -430,6 +442,7 @@ int main(void)
 		TEST(below_the_thresholds_nothing_happens),
 		TEST(many_majors_over_a_second_are_a_storm_and_a_burst_is_not),
 		TEST(waiting_for_memory_is_a_storm_too),
+		TEST(without_a_region_it_is_not_our_storm),
 		TEST(a_storm_is_told_once_and_its_end_once),
 		TEST(it_ends_when_two_seconds_were_below_half_and_no_sooner),
 		TEST(one_meter_that_is_quiet_does_not_end_it),
