@@ -416,6 +416,9 @@ static int modify_locked(struct nic_qp *qp, const struct ibv_qp_attr *attr, int 
 		err = connect_peer(qp, attr->dest_qp_num);
 		if (err)
 			return err;
+		/* What the peer's last connection had sent is in the ring still, perhaps, and would fit. */
+		wire_catch_up(qp->nic->wire, atomic_load(&qp->peer_slot));
+		nic_qp_drop_packets(qp);
 	}
 	if (next == IBV_QPS_RESET) {
 		disconnect(qp);

@@ -198,22 +198,36 @@ static int take(struct wire *w, struct inbound *in, int budget)
 	return n;
 }
 
+/* All that is in the ring, as far as get() allows. */
+static void take_all(struct wire *w, struct inbound *in)
+{
+	take(w, in, (int)WIRE_RING);
+	for (uint32_t i = 0; i < w->nrx; i++)
+		if (w->rx[i].in == in)
+			aim(&w->rx[i]);
+}
+
 bool inbound_drain(struct inbound *in)
 {
 	struct wire *w = in->w;
 	bool empty;
 
 	lock_take(&w->rx_lock);
-	take(w, in, (int)WIRE_RING);
+	take_all(w, in);
 	empty = in->pos == in->limit || ring_peek(in->desc, in->pos) != RING_FULL;
 	if (empty)
 		detach(w, in);
-	else
-		for (uint32_t i = 0; i < w->nrx; i++)
-			if (w->rx[i].in == in)
-				aim(&w->rx[i]);
 	lock_drop(&w->rx_lock);
 	return empty;
+}
+
+void inbound_catch_up(struct inbound *in)
+{
+	struct wire *w = in->w;
+
+	lock_take(&w->rx_lock);
+	take_all(w, in);
+	lock_drop(&w->rx_lock);
 }
 
 int inbound_poll_all(struct wire *w, int budget)

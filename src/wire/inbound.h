@@ -35,6 +35,8 @@ void inbound_end(struct inbound *in, bool drain);
 /* Puts what is left, as far as get() allows. True: nothing is left, and it is out of the table. Takes
  * rx_lock. */
 bool inbound_drain(struct inbound *in);
+/* Puts what has been sent up to now, as far as get() allows. Takes rx_lock. */
+void inbound_catch_up(struct inbound *in);
 /* The packets of every channel; rx_lock is held. Returns how many. */
 int inbound_poll_all(struct wire *w, int budget);
 /* Is there anything to take? rx_lock is held. */

@@ -293,6 +293,17 @@ int wire_poll(struct wire *w, int budget)
 	return n;
 }
 
+void wire_catch_up(struct wire *w, uint32_t peer_slot)
+{
+	struct peer *p;
+
+	lock_take(&w->lock);
+	p = peer_of(w, peer_slot);
+	if (p && p->rx && !p->ending)
+		inbound_catch_up(p->rx);
+	lock_drop(&w->lock);
+}
+
 void wire_notify_dropped(struct wire *w, uint32_t peer_slot, uint32_t qpn)
 {
 	struct peer *p;

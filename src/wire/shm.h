@@ -193,6 +193,9 @@ void wire_cancel(struct wire_flow *f, struct wire_tx *tx);
 /* Takes up to budget packets from every channel, through get/put, unless another thread is doing that; hands
  * out credit. Returns packets taken. Cheap when there is nothing (one cache line per channel). */
 int wire_poll(struct wire *w, int budget);
+/* Takes what the peer has sent up to now, through get/put (as far as get() allows), waiting for a thread that
+ * is doing so: what is on the way of a queue pair's last connection must not arrive in its next one. */
+void wire_catch_up(struct wire *w, uint32_t peer_slot);
 /* Gives the payload slot back (any thread, any order) and the channel's reference; wakes a sender that waits
  * for credit. */
 void wire_release(struct wire *w, struct wire_rx *rx);

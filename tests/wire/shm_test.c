@@ -247,6 +247,29 @@ static void without_buffers_packets_stay_in_the_ring(void **state)
 		expect(100, i);
 }
 
+static void catching_up_takes_what_was_sent_and_no_more(void **state)
+{
+	uint32_t sent = 0;
+
+	party_send(&ab, to_b, 1, 8, sent++);
+	party_until(&a, &b, b.ngot == 1);
+	while (sent < 100)
+		party_send(&ab, to_b, 1, 8, sent++);
+	wire_catch_up(b.w, wire_slot(a.w));
+	assert_int_equal(b.ngot, 100);
+	wire_catch_up(b.w, wire_slot(a.w));
+	assert_int_equal(b.ngot, 100);
+	/* Later ones come as ever. */
+	party_send(&ab, to_b, 1, 8, sent++);
+	party_until(&a, &b, b.ngot == 101);
+	for (uint32_t i = 0; i < sent; i++)
+		expect(8, i);
+	/* Of one who is not there, or of a slot that nobody can have, there is nothing. */
+	wire_catch_up(b.w, to_b);
+	wire_catch_up(b.w, 0);
+	wire_catch_up(b.w, UINT32_MAX);
+}
+
 static void a_drop_is_told_to_the_sender_once(void **state)
 {
 	party_send(&ab, to_b, 1, 8, 0);
@@ -612,6 +635,7 @@ int main(void)
 		with_two(parked_flows_do_not_stop_another),
 		with_two(a_flow_may_end_with_packets_unreleased),
 		with_two(without_buffers_packets_stay_in_the_ring),
+		with_two(catching_up_takes_what_was_sent_and_no_more),
 		with_two(a_drop_is_told_to_the_sender_once),
 		with_two(drops_of_many_queue_pairs_are_all_told),
 		with_two(closing_is_not_dying),
