@@ -182,33 +182,65 @@ static void pinned_regions_of_that_size_fail(void)
 		(WIFEXITED(status) && WEXITSTATUS(status) == 3));
 }
 
-/* Requests on resident pages that complete while the other queue pair waits for swap all the time. */
+#define REQUESTS 3000
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Requests of b on a few pages that stay in memory; with others, a always waits for a page of the big region.
+ * The 99th percentile of their times in microseconds. */
+static double requests_of_b(struct client *c, bool others)
+{
+	static double took[REQUESTS];
+	bool flying = false;
+	size_t next = 0;
+
+	for (int i = 0; i < REQUESTS; i++) {
+		double begin = now();
+		struct ibv_wc wc;
+
+		post(&c->b, IBV_WR_RDMA_READ, c->here_b, c->mine + PAGE, 512,
+			(char *)(uintptr_t)c->offer.small.addr + i % 16 * 512, c->offer.small.rkey);
+		wait_for(&c->b, IBV_WC_SUCCESS);
+		took[i] = (now() - begin) * 1e6;
+		if (flying && ibv_poll_cq(c->a.cq, 1, &wc) > 0) {
+			check_int(wc.status, IBV_WC_SUCCESS);
+			flying = false;
+		}
+		if (others && !flying) {
+			/* Single pages, far apart. */
+			post(&c->a, IBV_WR_RDMA_READ, c->here_a, c->mine, 8,
+				(char *)(uintptr_t)c->offer.big.addr + next * PIECE, c->offer.big.rkey);
+			next = (next + 61) % PIECES;
+			flying = true;
+		}
+	}
+	if (flying)
+		wait_for(&c->a, IBV_WC_SUCCESS);
+	qsort(took, REQUESTS, sizeof(took[0]), by_size);
+	return took[REQUESTS - REQUESTS / 100];
+}
+
 static void resident_pages_are_served_while_others_come_from_swap(void)
 {
+	double quiet, busy;
+	uint64_t majors;
 	struct squeeze s;
 	struct client c;
-	size_t next = 0;
 
 	squeeze_begin(&s, LIMIT, SWAP);
 	client_open(&c, &s);
 	write_all(&c, 1000);
-	for (int i = 0; i < 400; i++) {
-		struct ibv_wc wc;
-		bool done = false;
-
-		/* Of single pages, far apart. */
-		post(&c.a, IBV_WR_RDMA_READ, c.here_a, c.mine, 8,
-			(char *)(uintptr_t)c.offer.big.addr + next % PIECES * PIECE, c.offer.big.rkey);
-		next += 61;
-		while (!done) {
-			post(&c.b, IBV_WR_RDMA_READ, c.here_b, c.mine + PAGE, 512,
-				(char *)(uintptr_t)c.offer.small.addr + i * 512, c.offer.small.rkey);
-			wait_for(&c.b, IBV_WC_SUCCESS);
-			done = ibv_poll_cq(c.a.cq, 1, &wc) > 0;
-			check(!done || wc.status == IBV_WC_SUCCESS);
-		}
-	}
-	check(counter(c.offer.pid, "faults_major") > 0);
+	quiet = requests_of_b(&c, false);
+	majors = counter(c.offer.pid, "faults_major");
+	busy = requests_of_b(&c, true);
+	check(counter(c.offer.pid, "faults_major") > majors);
+	printf("  p99 of requests on resident pages: %.1f us alone, %.1f us while others wait for swap\n",
+		quiet, busy);
 	client_close(&c);
 }
 
