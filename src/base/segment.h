@@ -72,7 +72,7 @@ struct unpin_odp_counters {
 	X(tx_no_credit, "tx_no_credit", "times a packet waited for a slot of the shared-memory wire")        \
 	X(wakes_sent, "wakes_sent", "times a sleeping peer was woken")                                       \
 	X(tx_lost, "tx_lost", "packets lost by the impaired fabric")                                         \
-	X(tx_reordered, "tx_reordered", "packets that the impaired fabric let overtake others")              \
+	X(tx_reordered, "tx_reordered", "packets that the impaired fabric let others overtake")              \
 	X(tx_delayed, "tx_delayed", "packets that the impaired fabric held back")
 
 struct unpin_device_counters {

@@ -43,7 +43,7 @@ enum setting_kind {
 		"threads, at most, that resolve faults which may sleep")                                     \
 	X(LOSS, "UNPIN_LOSS", "loss", "SHARE", SHARE, "", 0, 500000, 0, "lose this share of packets")        \
 	X(REORDER, "UNPIN_REORDER", "reorder", "SHARE", SHARE, "", 0, 500000, 0,                             \
-		"let this share of packets overtake others")                                                 \
+		"let others overtake this share of packets")                                                 \
 	X(DELAY, "UNPIN_DELAY", "delay", "TIME", DURATION, "", 0, 1000000000u, 0, "delay every packet")      \
 	X(SEED, "UNPIN_SEED", "seed", "N", NUMBER, "", 0, UINT64_MAX, 1, "of the impaired fabric's dice")    \
 	X(STORM_MAJORS, "UNPIN_STORM_MAJORS", "storm-majors", "N", NUMBER, "", 0, 1000000000u, 2000,         \
