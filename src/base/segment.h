@@ -18,8 +18,10 @@
 
 #define UNPIN_SEGMENT_NAME    "unpin-segment"
 #define UNPIN_SEGMENT_MAGIC   0x314e49504e55ull /* "UNPIN1" */
-#define UNPIN_SEGMENT_VERSION 2
+#define UNPIN_SEGMENT_VERSION 3
 #define UNPIN_SEGMENT_REGIONS 65536u
+#define UNPIN_SEGMENT_QPS     4096u /* rows; a queue pair's is its number modulo this */
+#define UNPIN_SLOW_FAULTS     16u
 
 /*
  * X(field, printed name, what it counts). One list for regions and for the device; the device's counter is
@@ -95,6 +97,59 @@ struct unpin_storm {
 	_Atomic uint64_t majors_per_s, stall_ppm; /* as last measured */
 };
 
+/*
+ * The slowest fault events of late: UNPIN_SLOW_FAULTS places; an event takes that of a faster one, or of one
+ * that is older than UNPIN_SLOW_NS. What a prefetch brings in is none.
+ */
+#define UNPIN_SLOW_NS 30000000000ull
+
+enum unpin_slow_flags {
+	UNPIN_SLOW_WRITE = 1,	  /* the access was a write */
+	UNPIN_SLOW_MAJOR = 2,	  /* it was handed to a driver thread because it might sleep */
+	UNPIN_SLOW_FILE = 4,	  /* memory of a file */
+	UNPIN_SLOW_HUGE = 8,	  /* a huge page */
+	UNPIN_SLOW_RETRIED = 16,  /* repeated because invalidations came between */
+	UNPIN_SLOW_FAILED = 32,	  /* no such memory, or not allowed */
+	UNPIN_SLOW_HELD_BACK = 64 /* resolved, then kept for the latency that was asked for */
+};
+
+struct unpin_slow_fault {
+	/* Odd while the fields change; a reader copies and compares. */
+	_Atomic uint32_t sequence;
+	_Atomic uint32_t flags;	      /* enum unpin_slow_flags */
+	_Atomic uint64_t ended_ns;    /* CLOCK_MONOTONIC; 0: the place is free */
+	_Atomic uint64_t addr, pages; /* the first page's address; 4 KiB pages */
+	_Atomic uint64_t waited_ns;   /* from being raised until somebody worked on it */
+	_Atomic uint64_t resolved_ns; /* from then to the end */
+	_Atomic uint64_t reads; /* pages or batches that the kernel read from a disk or swap meanwhile */
+};
+
+/* Events that made the kernel read (its major faults, as it counts them for the thread), and their share of
+ * the resolve steps' time. The rest of that time is the kernel's and the driver's own work. */
+struct unpin_slow {
+	_Atomic uint64_t read_events, read_ns;
+	/* Nothing faster than this, and no place older than its time, so far as is known. */
+	_Atomic uint64_t floor_ns, stale_ns;
+	struct unpin_slow_fault fault[UNPIN_SLOW_FAULTS];
+};
+
+/*
+ * A queue pair. Fields change one by one and without a sequence: each is right by itself, as of the end of
+ * the last run of the queue pair.
+ */
+struct unpin_segment_qp {
+	_Atomic uint32_t number;      /* 0: the row is free */
+	_Atomic uint32_t state;	      /* enum ibv_qp_state */
+	_Atomic uint32_t peer;	      /* the other side's number; 0: not connected */
+	_Atomic uint32_t outstanding; /* work requests posted to the send queue that have not completed */
+	_Atomic uint32_t receives;    /* posted to the receive queue and not used */
+	_Atomic uint32_t parked;      /* bit per lane (requester, completer, responder): waits for a fault */
+	_Atomic uint64_t parked_since_ns; /* CLOCK_MONOTONIC; 0: none waits */
+	_Atomic uint64_t parkings;	  /* times that an operation began to wait for a fault */
+	_Atomic uint64_t retransmits, rnr_naks;
+	uint64_t unused;
+};
+
 enum unpin_region_kind { UNPIN_REGION_NONE, UNPIN_REGION_PINNED, UNPIN_REGION_ODP, UNPIN_REGION_IMPLICIT };
 
 struct unpin_segment_region {
@@ -127,7 +182,11 @@ struct unpin_segment {
 	struct unpin_odp_counters odp;
 	struct unpin_storm storm;
 	struct hist step_ns[2][UNPIN_STEPS]; /* [0] minor, [1] major */
+	struct unpin_slow slow;
+	_Atomic uint32_t qps_high; /* rows of qp[] ever used */
+	uint32_t unused[5];	   /* so that rows of qp[] begin with a cache line */
 	struct unpin_segment_region region[UNPIN_SEGMENT_REGIONS];
+	struct unpin_segment_qp qp[UNPIN_SEGMENT_QPS]; /* each in a cache line of its own */
 };
 
 static inline void counter_add(_Atomic uint64_t *c, uint64_t n)

@@ -167,6 +167,7 @@ static void rx_rnr(struct ib_qp *qp, uint64_t now)
 	struct ib_completer *comp = &qp->comp;
 
 	counter_add(&qp->cfg.counters->rnr_nak_rcvd, 1);
+	qp->rnr_naks++;
 	acknowledge(qp, ib_psn_ahead(comp->pkt.psn, comp->una), now);
 	if (comp->una != comp->pkt.psn) {
 		retry(qp, now);

@@ -165,6 +165,8 @@ struct ib_qp; /* defined below by the room's own structures: requester.h, comple
 struct ib_qp {
 	struct ib_qp_cfg cfg;
 	struct ib_qp_attr attr;
+	uint64_t retransmits,
+		rnr_naks;  /* this queue pair's part of the counters of these names; under the run lock */
 	_Atomic int state; /* enum ibv_qp_state; written under the run lock, readable anywhere */
 	struct ib_requester req;
 	struct ib_completer comp;

@@ -341,8 +341,10 @@ static void sent(struct ib_qp *qp, uint64_t now)
 		packets = ib_psn_ahead(wqe->last_psn, req->psn) + 1;
 		req->read_extra += packets - 1;
 	}
-	if (req->psn != req->sent)
+	if (req->psn != req->sent) {
 		counter_add(&qp->cfg.counters->retransmits, 1);
+		qp->retransmits++;
+	}
 	req->psn = ib_psn_add(req->psn, packets);
 	if (under_way(qp) > ib_psn_ahead(req->sent, qp->comp.una))
 		req->sent = req->psn;

@@ -141,6 +141,7 @@ static int open_space(struct nic *nic)
 			.stall_ppm = (uint32_t)nic->set.value[SETTING_STORM_STALL_ID],
 		},
 		.storm = &nic->seg->storm,
+		.slow = &nic->seg->slow,
 		.totals = &nic->seg->odp,
 		.step_ns = nic->seg->step_ns,
 		.table_bytes = &nic->seg->odp_table_bytes,

@@ -32,7 +32,7 @@
 #include "wire/shm.h"
 
 #define NIC_KEYS      65536u
-#define NIC_QP_ROWS   4096u
+#define NIC_QP_ROWS   UNPIN_SEGMENT_QPS
 #define NIC_QP_WINDOW 128u /* request packets in flight per queue pair */
 
 /* Each object holds its context; letting go is the last thing its destruction does, since the device may go
@@ -199,6 +199,9 @@ struct nic_qp {
 	struct nic_cq *overrun; /* a completion did not fit in this one; under the run lock */
 	uint32_t budget; /* steps left in this run, and whether they did not suffice; under the run lock */
 	bool more;
+	/* The last time that a lane was parked, how often, and what the segment's row was told last; under
+	 * the run lock. */
+	uint64_t parked_ns, parkings, noted;
 	bool hand_over; /* the last run stopped at a copy that this thread may not make; under the run lock */
 	_Atomic bool peer_lost,
 		peer_dead; /* told by the wire; the run hands them on after the packets before them */
@@ -308,6 +311,11 @@ int nic_segment_create(struct nic *nic);
 void nic_segment_destroy(struct nic *nic);
 void nic_segment_region_set(struct nic_mr *mr, uint32_t pd);
 void nic_segment_region_clear(struct nic_mr *mr);
+/* A queue pair's row begins; is brought up to date; ends. Under the run lock. Cheap enough for the end of
+ * each run. */
+void nic_segment_qp_new(struct nic_qp *qp);
+void nic_segment_qp_set(struct nic_qp *qp);
+void nic_segment_qp_clear(const struct nic_qp *qp);
 
 int nic_engine_start(struct nic *nic);
 void nic_engine_stop(struct nic *nic);

@@ -185,6 +185,8 @@ int nic_qp_create(struct nic_pd *pd, struct nic_qp_init *init, struct nic_qp **o
 	cfg.sq = &qp->sq;
 	lock_take(&qp->run_lock);
 	ib_qp_init(&qp->ib, &cfg);
+	qp->parkings = 0;
+	nic_segment_qp_new(qp);
 	lock_take(&qp->rx_lock);
 	qp->live = true;
 	lock_drop(&qp->rx_lock);
@@ -227,6 +229,7 @@ static void stop(struct nic_qp *qp)
 	lock_drop(&qp->rx_lock);
 	disconnect(qp);
 	nic_timer_set(qp, UINT64_MAX);
+	nic_segment_qp_clear(qp);
 	lock_drop(&qp->run_lock);
 	nic_cq_purge(qp->send_cq, qp);
 	if (qp->recv_cq != qp->send_cq)

@@ -360,6 +360,8 @@ static bool run_lane(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, uin
 		r = carry_out[s->op](qp, b, l, s);
 		if (r == PARKED) {
 			lane->parked = true;
+			qp->parked_ns = clock_ns();
+			qp->parkings++;
 			continue; /* the fault may be over already */
 		}
 		if (r == BLOCKED)
@@ -426,6 +428,7 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 			now = clock_ns();
 	}
 	nic_timer_set(qp, ib_deadline(&qp->ib));
+	nic_segment_qp_set(qp);
 }
 
 void nic_qp_run(struct nic_qp *qp, struct nic_burst *b)

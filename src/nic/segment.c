@@ -103,3 +103,74 @@ void nic_segment_region_clear(struct nic_mr *mr)
 	atomic_store_explicit(&row->kind, UNPIN_REGION_NONE, memory_order_relaxed);
 	atomic_fetch_add(&row->sequence, 1);
 }
+
+/* --- queue pairs
+ * -------------------------------------------------------------------------------------------------------
+ */
+
+static struct unpin_segment_qp *qp_row(const struct nic_qp *qp)
+{
+	return &qp->nic->seg->qp[qp->num & (UNPIN_SEGMENT_QPS - 1)];
+}
+
+static uint32_t lanes_parked(const struct nic_qp *qp)
+{
+	uint32_t bits = 0;
+
+	for (unsigned l = 0; l < IB_LANES; l++)
+		bits |= (uint32_t)qp->lane[l].parked << l;
+	return bits;
+}
+
+/* What seldom changes, folded: while it is the same, the row needs its two numbers only. */
+static uint64_t seldom(const struct nic_qp *qp, uint32_t parked)
+{
+	return (qp->parkings + qp->ib.retransmits + qp->ib.rnr_naks) << 8 | parked << 4 |
+	       (uint32_t)atomic_load_explicit(&qp->ib.state, memory_order_relaxed);
+}
+
+#define PUT(field, v) atomic_store_explicit(&row->field, v, memory_order_relaxed)
+
+static void put_all(struct nic_qp *qp, struct unpin_segment_qp *row, uint32_t parked)
+{
+	PUT(state, (uint32_t)atomic_load_explicit(&qp->ib.state, memory_order_relaxed));
+	PUT(parked, parked);
+	PUT(parked_since_ns, parked ? qp->parked_ns : 0);
+	PUT(parkings, qp->parkings);
+	PUT(peer, qp->channel ? qp->attr.dest_qp_num : 0);
+	PUT(retransmits, qp->ib.retransmits);
+	PUT(rnr_naks, qp->ib.rnr_naks);
+	PUT(number, qp->num);
+}
+
+void nic_segment_qp_set(struct nic_qp *qp)
+{
+	struct unpin_segment_qp *row = qp_row(qp);
+	uint32_t parked = lanes_parked(qp);
+	uint64_t now = seldom(qp, parked);
+
+	PUT(outstanding, atomic_load_explicit(&qp->sq.prod, memory_order_relaxed) - qp->sq.done);
+	PUT(receives, atomic_load_explicit(&qp->rq.prod, memory_order_relaxed) - qp->rq.next);
+	if (now == qp->noted)
+		return;
+	qp->noted = now;
+	put_all(qp, row, parked);
+}
+
+void nic_segment_qp_new(struct nic_qp *qp)
+{
+	_Atomic uint32_t *high = &qp->nic->seg->qps_high;
+	uint32_t row = qp->num & (UNPIN_SEGMENT_QPS - 1), was = atomic_load(high);
+
+	qp->noted = UINT64_MAX;
+	nic_segment_qp_set(qp);
+	while (was <= row && !atomic_compare_exchange_weak(high, &was, row + 1))
+		;
+}
+
+void nic_segment_qp_clear(const struct nic_qp *qp)
+{
+	struct unpin_segment_qp *row = qp_row(qp);
+
+	PUT(number, 0);
+}

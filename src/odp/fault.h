@@ -62,6 +62,7 @@ struct fault {
 	uint64_t raised_ns, started_ns;
 	uint64_t due_ns;    /* not over before this; 0: at any time */
 	unsigned retried;   /* rounds lost */
+	uint64_t reads;	    /* major faults of the kernel, of the thread that resolved it, meanwhile */
 	unsigned populated; /* of its pages, by the first round */
 	int error;	    /* of that round */
 };

@@ -2,12 +2,14 @@
 /* The steps resolve, map and resume of a fault event. */
 #include <errno.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/trace.h"
 #include "mm/page.h"
 #include "mm/populate.h"
 #include "odp/core.h"
+#include "odp/slowest.h"
 
 /* How often a populate that asks to be repeated is, before the access is let through. */
 #define POPULATE_TRIES 8
@@ -128,7 +130,34 @@ static void trace_resolved(const struct fault *f, uint64_t now)
 		trace_record(TRACE_RESOLVE, f->started_ns, now, f->addr, f->pages);
 }
 
-static void record(struct odp_space *s, const struct fault *f, bool spot, uint64_t now)
+static uint32_t slow_flags(const struct fault *f, int err)
+{
+	return (f->write ? UNPIN_SLOW_WRITE : 0u) | (f->major ? UNPIN_SLOW_MAJOR : 0u) |
+	       (f->file ? UNPIN_SLOW_FILE : 0u) | (f->huge || f->hugetlb ? UNPIN_SLOW_HUGE : 0u) |
+	       (f->retried ? UNPIN_SLOW_RETRIED : 0u) | (err ? UNPIN_SLOW_FAILED : 0u) |
+	       (f->put_off ? UNPIN_SLOW_HELD_BACK : 0u);
+}
+
+static void record_slow(struct unpin_slow *slow, const struct fault *f, int err, uint64_t now)
+{
+	const struct unpin_slow_fault note = {
+		.flags = slow_flags(f, err),
+		.ended_ns = now,
+		.addr = f->addr,
+		.pages = f->pages,
+		.waited_ns = f->started_ns - f->raised_ns,
+		.resolved_ns = now - f->started_ns,
+		.reads = f->reads,
+	};
+
+	if (f->reads) {
+		counter_add(&slow->read_events, 1);
+		counter_add(&slow->read_ns, now - f->started_ns);
+	}
+	slowest_note(slow, &note);
+}
+
+static void record(struct odp_space *s, const struct fault *f, bool spot, int err, uint64_t now)
 {
 	struct hist *step = s->cfg.step_ns[f->major];
 
@@ -138,6 +167,8 @@ static void record(struct odp_space *s, const struct fault *f, bool spot, uint64
 		return;
 	if (trace_enabled())
 		trace_record(TRACE_FAULT, f->raised_ns, now, f->addr, f->pages);
+	if (s->cfg.slow)
+		record_slow(s->cfg.slow, f, err, now);
 	hist_add(&step[UNPIN_STEP_RESOLVE], now - f->started_ns);
 	if (spot) {
 		hist_add(&step[UNPIN_STEP_TOTAL], now - f->raised_ns);
@@ -179,7 +210,7 @@ static struct odp_outcome finish(struct odp_space *s, struct fault *f, bool spot
 
 	out.err = map(s, f, spot, &m);
 	now = clock_ns();
-	record(s, f, spot, now);
+	record(s, f, spot, out.err, now);
 
 	fault_lock(&s->faults);
 	if (!m.first)
@@ -226,13 +257,26 @@ static bool put_off(struct odp_space *s, struct fault *f)
 	return true;
 }
 
+/* The kernel's own count of page faults of this thread that had to read. */
+static uint64_t reads_so_far(void)
+{
+	struct rusage used;
+
+	return getrusage(RUSAGE_THREAD, &used) ? 0 : (uint64_t)used.ru_majflt;
+}
+
 struct odp_outcome odp_resolve(struct odp_space *s, struct fault *f, unsigned limit, bool spot)
 {
+	/* What is resolved on the spot does not read, and has no time to ask. */
+	uint64_t reads = spot ? 0 : reads_so_far();
+
 	f->started_ns = spot ? f->raised_ns : clock_ns();
 	if (f->imprecise)
 		odp_imprecise(s, f);
 	else
 		fill_first(s, f, limit, spot);
+	if (!spot)
+		f->reads = reads_so_far() - reads;
 	if (!spot && put_off(s, f))
 		return (struct odp_outcome){ 0, false, 0 };
 	return f->imprecise ? finish_imprecise(s, f) : finish(s, f, spot);

@@ -73,6 +73,7 @@ struct odp_cfg {
 				      hardware; 0 */
 	struct odp_storm_limits storm_limits;
 	struct unpin_storm *storm;		/* the device's; never NULL */
+	struct unpin_slow *slow;		/* the device's; NULL: nobody wants to know */
 	struct unpin_odp_counters *totals;	/* the device's; never NULL */
 	struct hist (*step_ns)[UNPIN_STEPS];	/* [2][UNPIN_STEPS], minor and major; never NULL */
 	_Atomic uint64_t *table_bytes, *leaves; /* gauges; never NULL */

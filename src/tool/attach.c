@@ -176,7 +176,8 @@ static int check_header(const struct attach *a, uint64_t file_bytes)
 		return err;
 	if (s->header_bytes != HEADER || s->region_bytes != sizeof(s->region[0]) ||
 		s->region_rows > UNPIN_SEGMENT_REGIONS || s->total_bytes > file_bytes ||
-		HEADER + (uint64_t)s->region_rows * sizeof(s->region[0]) > s->total_bytes)
+		HEADER + (uint64_t)s->region_rows * sizeof(s->region[0]) > s->total_bytes ||
+		s->total_bytes != sizeof(*s) || atomic_load(&s->qps_high) > UNPIN_SEGMENT_QPS)
 		return -EPROTO;
 	if (atomic_load(&s->storm.cause) > UNPIN_STORM_STALL ||
 		atomic_load(&s->storm.last_cause) > UNPIN_STORM_STALL)
@@ -213,6 +214,31 @@ static int read_row(struct attach *a, uint32_t i)
 	return 0;
 }
 
+/* The slowest faults came with the header; those that were changing then are left out. */
+static int read_slow(struct attach *a)
+{
+	for (unsigned i = 0; i < UNPIN_SLOW_FAULTS; i++) {
+		struct unpin_slow_fault *f = &a->copy->slow.fault[i];
+		uint32_t after;
+		int err =
+			read_at(a->fd, &after, sizeof(after), offsetof(struct unpin_segment, slow.fault[i]));
+
+		if (err)
+			return err;
+		if ((after & 1) || after != atomic_load(&f->sequence))
+			memset(f, 0, sizeof(*f));
+	}
+	return 0;
+}
+
+static int read_qps(struct attach *a)
+{
+	struct unpin_segment *s = a->copy;
+	uint32_t high = atomic_load(&s->qps_high);
+
+	return read_at(a->fd, s->qp, high * sizeof(s->qp[0]), offsetof(struct unpin_segment, qp));
+}
+
 int attach_read(struct attach *a)
 {
 	struct unpin_segment *s = a->copy;
@@ -244,7 +270,9 @@ int attach_read(struct attach *a)
 	a->unreadable = 0;
 	for (uint32_t i = 0; !err && i < rows; i++)
 		err = read_row(a, i);
-	return err;
+	if (!err)
+		err = read_slow(a);
+	return err ? err : read_qps(a);
 }
 
 void attach_close(struct attach *a)

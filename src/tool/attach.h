@@ -16,8 +16,8 @@ struct attach {
 	int fd;
 	pid_t pid;	  /* as this command sees it; 0 for attach_fd */
 	char command[64]; /* /proc/PID/comm */
-	/* The private copy. Rows beyond regions_high are not filled in; rows that changed faster than they
-	 * could be read have kind UNPIN_REGION_NONE. */
+	/* The private copy. Rows beyond regions_high and qps_high are not filled in; rows that changed faster
+	 * than they could be read have kind UNPIN_REGION_NONE; slow faults that were changing are free. */
 	struct unpin_segment *copy;
 	unsigned unreadable; /* rows of the latter kind */
 };

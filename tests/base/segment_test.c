@@ -75,7 +75,13 @@ static void rows_follow_the_header_and_words_are_aligned(void **state)
 {
 	assert_int_equal(offsetof(struct unpin_segment, region) +
 				 UNPIN_SEGMENT_REGIONS * sizeof(struct unpin_segment_region),
+		offsetof(struct unpin_segment, qp));
+	assert_int_equal(
+		offsetof(struct unpin_segment, qp) + UNPIN_SEGMENT_QPS * sizeof(struct unpin_segment_qp),
 		sizeof(struct unpin_segment));
+	/* A run of a queue pair writes its row each time: in one line, and nobody else's. */
+	assert_int_equal(sizeof(struct unpin_segment_qp), 64);
+	assert_int_equal(offsetof(struct unpin_segment, qp) % 64, 0);
 	assert_int_equal(sizeof(struct unpin_segment_region) % 8, 0);
 	assert_int_equal(offsetof(struct unpin_segment_region, odp) % 8, 0);
 	assert_int_equal(offsetof(struct unpin_segment, region) % 8, 0);

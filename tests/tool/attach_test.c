@@ -144,6 +144,10 @@ static void sizes_that_lie_are_refused(void **state)
 	assert_int_equal(verdict(), -EPROTO);
 	made->regions_high = UNPIN_SEGMENT_REGIONS;
 	assert_int_equal(verdict(), 0);
+	made->qps_high = UNPIN_SEGMENT_QPS + 1;
+	assert_int_equal(verdict(), -EPROTO);
+	made->qps_high = UNPIN_SEGMENT_QPS;
+	assert_int_equal(verdict(), 0);
 }
 
 static void a_truncated_segment_is_an_error_and_no_signal(void **state)
@@ -170,6 +174,22 @@ static void a_row_that_never_settles_is_left_out(void **state)
 	assert_int_equal(attach_read(&a), 0);
 	assert_int_equal(a.unreadable, 1);
 	assert_int_equal(a.copy->region[1].kind, UNPIN_REGION_NONE);
+	attach_close(&a);
+}
+
+static void queue_pairs_and_slow_faults_are_copied_but_those_that_change(void **state)
+{
+	struct attach a;
+
+	made->qps_high = 3;
+	made->qp[2].number = 4711;
+	made->slow.fault[0].ended_ns = made->slow.fault[1].ended_ns = 5;
+	made->slow.fault[1].sequence = 3;
+	assert_int_equal(attach_fd(&a, dup(made_fd)), 0);
+	assert_int_equal(attach_read(&a), 0);
+	assert_int_equal(a.copy->qp[2].number, 4711);
+	assert_int_equal(a.copy->slow.fault[0].ended_ns, 5);
+	assert_int_equal(a.copy->slow.fault[1].ended_ns, 0);
 	attach_close(&a);
 }
 
@@ -221,6 +241,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(sizes_that_lie_are_refused, make, unmake),
 		cmocka_unit_test_setup_teardown(a_truncated_segment_is_an_error_and_no_signal, make, unmake),
 		cmocka_unit_test_setup_teardown(a_row_that_never_settles_is_left_out, make, unmake),
+		cmocka_unit_test_setup_teardown(
+			queue_pairs_and_slow_faults_are_copied_but_those_that_change, make, unmake),
 		cmocka_unit_test_setup_teardown(a_kind_that_does_not_exist_is_refused, make, unmake),
 		cmocka_unit_test_setup_teardown(texts_cannot_reach_the_terminal_raw, make, unmake),
 		cmocka_unit_test(what_is_no_file_is_refused),
