@@ -12,6 +12,7 @@ static const struct {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{ "run", "run a program with unpin's RDMA device in it", cmd_run },
+	{ "doctor", "tell whether on-demand paging can be used here, by trying it", cmd_doctor },
 	{ "bench", "measure what pinning and on-demand paging cost here", cmd_bench },
 	{ "stat", "show the counters and regions of running programs", cmd_stat },
 };
