@@ -284,6 +284,42 @@ void attach_close(struct attach *a)
 	a->copy = NULL;
 }
 
+static int by_number(const void *a, const void *b)
+{
+	const pid_t *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+size_t attach_processes(pid_t **out)
+{
+	pid_t *list = NULL;
+	size_t n = 0, room = 0;
+	struct dirent *e;
+	DIR *dir = opendir("/proc");
+
+	while (dir && (e = readdir(dir))) {
+		pid_t *more;
+
+		if (!isdigit((unsigned char)e->d_name[0]))
+			continue;
+		if (n == room) {
+			room = room ? 2 * room : 256;
+			more = realloc(list, room * sizeof(*list));
+			if (!more)
+				break;
+			list = more;
+		}
+		list[n++] = (pid_t)atol(e->d_name);
+	}
+	if (dir)
+		closedir(dir);
+	if (n)
+		qsort(list, n, sizeof(*list), by_number);
+	*out = list;
+	return n;
+}
+
 const char *attach_error(int err)
 {
 	switch (err) {

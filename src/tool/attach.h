@@ -38,6 +38,9 @@ int attach_read(struct attach *a);
 
 void attach_close(struct attach *a);
 
+/* The numbers of all processes, in order; to be freed. Returns how many. */
+size_t attach_processes(pid_t **out);
+
 /* What such an error means, as a sentence without the process. */
 const char *attach_error(int err);
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* `unpin stat`: counters of running processes, read from the segments that they export. unpin-stat(1) is the
  * manual. */
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <json-c/json.h>
@@ -401,43 +399,6 @@ static void add_totals(struct table *t, const struct totals *sum)
 	table_add(t, "%s", units_bytes(b, sum->out));
 }
 
-static int by_number(const void *a, const void *b)
-{
-	const pid_t *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
-}
-
-/* Process numbers in /proc, in order; to be freed. */
-static size_t list_processes(pid_t **out)
-{
-	pid_t *list = NULL;
-	size_t n = 0, room = 0;
-	struct dirent *e;
-	DIR *dir = opendir("/proc");
-
-	while (dir && (e = readdir(dir))) {
-		pid_t *more;
-
-		if (!isdigit((unsigned char)e->d_name[0]))
-			continue;
-		if (n == room) {
-			room = room ? 2 * room : 256;
-			more = realloc(list, room * sizeof(*list));
-			if (!more)
-				break;
-			list = more;
-		}
-		list[n++] = (pid_t)atol(e->d_name);
-	}
-	if (dir)
-		closedir(dir);
-	if (n)
-		qsort(list, n, sizeof(*list), by_number);
-	*out = list;
-	return n;
-}
-
 /* Processes of other users, and those that end meanwhile, are passed over: this is a list of what can be
  * seen. A damaged segment is worth a word. */
 static int stat_all(bool json)
@@ -448,7 +409,7 @@ static int stat_all(bool json)
 	struct totals sum = { 0 };
 	struct table t;
 	pid_t *pids;
-	size_t n = list_processes(&pids);
+	size_t n = attach_processes(&pids);
 
 	table_init(&t, headings, COUNT(headings));
 	for (size_t i = 0; i < n; i++) {

@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* What follows from two looks at a process. Pure functions. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include <infiniband/verbs.h>
+
+#include "tool/alloc.h"
+#include "tool/top.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+const char *const top_heat_names[] = { "never", "cold", "warm", "hot" };
+const char *const top_key_names[TOP_KEYS] = {
+	[TOP_BY_FAULTS] = "faults",
+	[TOP_BY_MAJORS] = "major",
+	[TOP_BY_INVALIDATIONS] = "invalidations",
+	[TOP_BY_PREFETCH] = "prefetch",
+	[TOP_BY_AHEAD] = "readahead",
+	[TOP_BY_BYTES] = "bytes",
+	[TOP_BY_RESIDENT] = "resident",
+	[TOP_BY_LENGTH] = "length",
+	[TOP_BY_ADDRESS] = "address",
+};
+
+enum top_key top_key_named(const char *name)
+{
+	enum top_key k = 0;
+
+	while (k < TOP_KEYS && strcmp(name, top_key_names[k]) != 0)
+		k++;
+	return k;
+}
+
+/* --- words -----------------------------------------------------------------------------------------------
+ */
+
+const char *top_kind_name(uint32_t kind)
+{
+	static const char *const names[] = { "none", "pinned", "odp", "implicit" };
+
+	return kind < COUNT(names) ? names[kind] : "?";
+}
+
+const char *top_qp_state_name(uint32_t state)
+{
+	static const char *const names[] = {
+		[IBV_QPS_RESET] = "RESET",
+		[IBV_QPS_INIT] = "INIT",
+		[IBV_QPS_RTR] = "RTR",
+		[IBV_QPS_RTS] = "RTS",
+		[IBV_QPS_SQD] = "SQD",
+		[IBV_QPS_SQE] = "SQE",
+		[IBV_QPS_ERR] = "ERR",
+	};
+
+	return state < COUNT(names) ? names[state] : "?";
+}
+
+char *top_why(char buf[TOP_WORDS], const struct top_slow *s)
+{
+	static const struct {
+		uint32_t flag;
+		const char *word;
+	} words[] = {
+		{ UNPIN_SLOW_FILE, "file" },
+		{ UNPIN_SLOW_HUGE, "huge page" },
+		{ UNPIN_SLOW_RETRIED, "invalidated meanwhile" },
+		{ UNPIN_SLOW_FAILED, "failed" },
+		{ UNPIN_SLOW_HELD_BACK, "held back for the latency asked for" },
+	};
+	bool line = s->waited_ns > s->resolved_ns;
+	const char *cause = line && s->reads ? "waited in line, then a disk or swap read"
+			    : line	     ? "waited in line"
+			    : s->reads	     ? "disk or swap read"
+					     : "kernel and driver";
+	size_t used = (size_t)snprintf(
+		buf, TOP_WORDS, "%s; for a %s", cause, s->flags & UNPIN_SLOW_WRITE ? "write" : "read");
+
+	for (size_t i = 0; i < COUNT(words) && used < TOP_WORDS; i++)
+		if (s->flags & words[i].flag)
+			used += (size_t)snprintf(buf + used, TOP_WORDS - used, ", %s", words[i].word);
+	return buf;
+}
+
+double top_resident(const struct top_residency *r)
+{
+	return r->known ? (double)r->present * 100 / (double)r->asked : -1;
+}
+
+char *top_strip(char buf[TOP_STRIP + 1], const struct top_residency *r)
+{
+	if (!r->known)
+		return strcpy(buf, "?");
+	for (unsigned i = 0; i < TOP_STRIP; i++)
+		buf[i] = r->share[i] >= 100 ? '#'
+			 : r->share[i] > 66 ? '+'
+			 : r->share[i] > 33 ? ':'
+			 : r->share[i]	    ? '.'
+			 : r->out[i]	    ? 's'
+					    : ' ';
+	buf[TOP_STRIP] = 0;
+	return buf;
+}
+
+const char *top_verdict(const struct top_time *t)
+{
+	const struct {
+		uint64_t ns;
+		const char *word;
+	} part[] = {
+		{ t->reads, "disk or swap" },
+		{ t->waited, "waiting in line" },
+		{ t->work, "kernel and driver" },
+		{ t->resume, "waking" },
+	};
+	size_t most = 0;
+
+	for (size_t i = 1; i < COUNT(part); i++)
+		if (part[i].ns > part[most].ns)
+			most = i;
+	return part[most].ns ? part[most].word : "no faults";
+}
+
+/* --- rates -----------------------------------------------------------------------------------------------
+ */
+
+static double rate(uint64_t before, uint64_t now, double seconds)
+{
+	/* What went backwards began anew. */
+	return (double)(now >= before ? now - before : now) / seconds;
+}
+
+/* < 0: not known. */
+static double known_rate(uint64_t before, uint64_t now, double seconds)
+{
+	return before == TOP_UNKNOWN || now == TOP_UNKNOWN || now < before ? -1 : rate(before, now, seconds);
+}
+
+static uint64_t grown(uint64_t before, uint64_t now)
+{
+	return now >= before ? now - before : 0;
+}
+
+/* The row of the same region in the frame before: rows are in order, and a key names one use of a row. */
+static const struct top_region *same_region(const struct top_frame *f, const struct top_region *r)
+{
+	size_t low = 0, high = f->regions;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (f->region[mid].row < r->row)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	if (low < f->regions && f->region[low].row == r->row && f->region[low].lkey == r->lkey &&
+		f->region[low].addr == r->addr)
+		return &f->region[low];
+	return NULL;
+}
+
+static struct top_remembered *remembered(struct top_memory *m, const struct top_region *r)
+{
+	struct top_remembered *row;
+
+	if (r->row >= m->rows) {
+		size_t rows = r->row + 64;
+
+		m->row = alloc_grow(m->row, rows, sizeof(*m->row));
+		memset(m->row + m->rows, 0, (rows - m->rows) * sizeof(*m->row));
+		m->rows = rows;
+	}
+	row = &m->row[r->row];
+	if (row->lkey != r->lkey)
+		*row = (struct top_remembered){ .lkey = r->lkey };
+	return row;
+}
+
+/* Bytes tell of explicit and implicit regions and, being counted per copy, of pinned ones where the device
+ * counts them; faults and prefetch count as use too. */
+static enum top_heat heat_of(struct top_memory *m, const struct top_region_view *v, uint64_t now)
+{
+	struct top_remembered *row = remembered(m, v->region);
+	bool active = v->bytes_in + v->bytes_out + v->faults + v->prefetched > 0;
+	const uint64_t *c = v->region->odp;
+
+	if (active)
+		*row = (struct top_remembered){ v->region->lkey, true, now };
+	else if (c[TOP_ODP_bytes_in] || c[TOP_ODP_bytes_out] || c[TOP_ODP_page_faults])
+		row->ever = true;
+	if (active)
+		return TOP_HOT;
+	if (!row->ever)
+		return TOP_NEVER;
+	return row->hot_ns && now - row->hot_ns < TOP_WARM_NS ? TOP_WARM : TOP_COLD;
+}
+
+static void view_region(
+	struct top_region_view *v, const struct top_frame *before, const struct top_region *r, double seconds)
+{
+	static const struct top_region none;
+	const struct top_region *was = same_region(before, r);
+
+	v->region = r;
+	v->fresh = !was;
+	/* The counters of a fresh region began at 0 since. */
+	was = was ? was : &none;
+#define RATE(counter) rate(was->odp[TOP_ODP_##counter], r->odp[TOP_ODP_##counter], seconds)
+	v->faults = RATE(page_faults);
+	v->majors = RATE(faults_major);
+	v->invalidations = RATE(page_invalidations_handled);
+	v->prefetched = RATE(page_prefetch);
+	v->ahead = RATE(page_readahead);
+	v->bytes_in = RATE(bytes_in);
+	v->bytes_out = RATE(bytes_out);
+#undef RATE
+}
+
+static const struct top_qp *same_qp(const struct top_frame *f, uint32_t number)
+{
+	for (size_t i = 0; i < f->qps; i++)
+		if (f->qp[i].number == number)
+			return &f->qp[i];
+	return NULL;
+}
+
+static void view_qp(struct top_qp_view *v, const struct top_frame *before, const struct top_frame *now,
+	size_t i, double s)
+{
+	static const struct top_qp none;
+	const struct top_qp *q = &now->qp[i], *was;
+
+	/* Rows are in order: it is where it was, but when others have gone. */
+	was = i < before->qps && before->qp[i].number == q->number ? &before->qp[i]
+								   : same_qp(before, q->number);
+	was = was ? was : &none;
+	v->qp = q;
+	if (q->parked && q->parked_since_ns)
+		v->waits_ns = now->at_ns > q->parked_since_ns ? now->at_ns - q->parked_since_ns : 1;
+	v->parkings = rate(was->parkings, q->parkings, s);
+	v->retries = rate(was->retransmits + was->rnr_naks, q->retransmits + q->rnr_naks, s);
+}
+
+static const struct top_region *region_of(const struct top_frame *f, uint64_t addr)
+{
+	const struct top_region *found = NULL;
+
+	for (size_t i = 0; i < f->regions; i++) {
+		const struct top_region *r = &f->region[i];
+
+		/* A fault is named by its page's address: the region may begin inside the page. */
+		if ((addr >= (r->addr & ~4095ull)) &&
+			addr - (r->addr & ~4095ull) < r->length + (r->addr & 4095) &&
+			(!found || r->length < found->length))
+			found = r;
+		else if (r->kind == UNPIN_REGION_IMPLICIT && !found)
+			found = r;
+	}
+	return found;
+}
+
+static void view_system(struct top_view *v, const struct top_system *a, const struct top_system *b)
+{
+	v->minflt = known_rate(a->minflt, b->minflt, v->seconds);
+	v->majflt = known_rate(a->majflt, b->majflt, v->seconds);
+	v->swap_in = known_rate(a->swap_in, b->swap_in, v->seconds);
+	v->swap_out = known_rate(a->swap_out, b->swap_out, v->seconds);
+	v->psi_some = known_rate(a->psi_some_us, b->psi_some_us, v->seconds * 1e4);
+	v->psi_full = known_rate(a->psi_full_us, b->psi_full_us, v->seconds * 1e4);
+	/* Another group's clock. */
+	if (a->psi_of_group != b->psi_of_group)
+		v->psi_some = v->psi_full = -1;
+}
+
+void top_view_make(struct top_view *v, const struct top_frame *before, const struct top_frame *now,
+	struct top_memory *memory)
+{
+	memset(v, 0, sizeof(*v));
+	v->frame = now;
+	v->seconds = now->at_ns > before->at_ns ? (double)(now->at_ns - before->at_ns) / 1e9 : 1;
+	for (int i = 0; i < TOP_ODP_COUNTERS; i++)
+		v->odp[i] = rate(before->odp[i], now->odp[i], v->seconds);
+	for (int i = 0; i < TOP_DEV_COUNTERS; i++)
+		v->dev[i] = rate(before->dev[i], now->dev[i], v->seconds);
+	v->read_events = rate(before->read_events, now->read_events, v->seconds);
+	v->time = (struct top_time){
+		.waited = grown(before->time.waited, now->time.waited),
+		.reads = grown(before->time.reads, now->time.reads),
+		.work = grown(before->time.work, now->time.work),
+		.resume = grown(before->time.resume, now->time.resume),
+	};
+	view_system(v, &before->system, &now->system);
+	v->region = alloc_array(now->regions + 1, sizeof(*v->region));
+	for (v->regions = 0; v->regions < now->regions; v->regions++) {
+		struct top_region_view *r = &v->region[v->regions];
+
+		view_region(r, before, &now->region[v->regions], v->seconds);
+		r->heat = heat_of(memory, r, now->at_ns);
+	}
+	v->qp = alloc_array(now->qps + 1, sizeof(*v->qp));
+	for (v->qps = 0; v->qps < now->qps; v->qps++)
+		view_qp(&v->qp[v->qps], before, now, v->qps, v->seconds);
+	for (v->slows = 0; v->slows < now->slows; v->slows++) {
+		const struct top_slow *s = &now->slow[v->slows];
+
+		v->slow[v->slows] = (struct top_slow_view){
+			.slow = s,
+			.region = region_of(now, s->addr),
+			.took_ns = s->waited_ns + s->resolved_ns,
+			.ago_ns = grown(s->ended_ns, now->at_ns),
+		};
+	}
+}
+
+void top_view_free(struct top_view *v)
+{
+	free(v->region);
+	free(v->qp);
+	memset(v, 0, sizeof(*v));
+}
+
+void top_memory_free(struct top_memory *m)
+{
+	free(m->row);
+	memset(m, 0, sizeof(*m));
+}
+
+/* --- order -----------------------------------------------------------------------------------------------
+ */
+
+struct order {
+	enum top_key key;
+	bool backwards;
+};
+
+static double weight(const struct top_region_view *v, enum top_key key)
+{
+	switch (key) {
+	case TOP_BY_FAULTS:
+		return v->faults;
+	case TOP_BY_MAJORS:
+		return v->majors;
+	case TOP_BY_INVALIDATIONS:
+		return v->invalidations;
+	case TOP_BY_PREFETCH:
+		return v->prefetched;
+	case TOP_BY_AHEAD:
+		return v->ahead;
+	case TOP_BY_BYTES:
+		return v->bytes_in + v->bytes_out;
+	case TOP_BY_RESIDENT:
+		return top_resident(&v->region->residency);
+	case TOP_BY_LENGTH:
+		return (double)v->region->length;
+	default:
+		return 0;
+	}
+}
+
+static int by_key(const void *a, const void *b, void *arg)
+{
+	const struct top_region_view *x = a, *y = b;
+	const struct order *o = arg;
+	double p = weight(x, o->key), q = weight(y, o->key);
+	uint64_t s = x->region->addr, t = y->region->addr;
+	int sign = o->backwards ? -1 : 1;
+
+	if (p != q)
+		return p > q ? -sign : sign;
+	if (s != t)
+		return (s < t ? -1 : 1) * (o->key == TOP_BY_ADDRESS ? sign : 1);
+	return x->region->row < y->region->row ? -1 : x->region->row > y->region->row;
+}
+
+static int by_need(const void *a, const void *b)
+{
+	const struct top_qp_view *x = a, *y = b;
+
+	if (x->waits_ns != y->waits_ns)
+		return x->waits_ns > y->waits_ns ? -1 : 1;
+	if (x->qp->outstanding != y->qp->outstanding)
+		return x->qp->outstanding > y->qp->outstanding ? -1 : 1;
+	return x->qp->number < y->qp->number ? -1 : x->qp->number > y->qp->number;
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const struct top_slow_view *x = a, *y = b;
+
+	return x->took_ns > y->took_ns ? -1 : x->took_ns < y->took_ns;
+}
+
+void top_sort(struct top_view *v, enum top_key key, bool backwards)
+{
+	struct order o = { key, backwards };
+
+	qsort_r(v->region, v->regions, sizeof(*v->region), by_key, &o);
+	qsort(v->qp, v->qps, sizeof(*v->qp), by_need);
+	qsort(v->slow, v->slows, sizeof(*v->slow), by_time);
+}
+
+/* --- choice ----------------------------------------------------------------------------------------------
+ */
+
+static bool region_fits(const struct top_region_view *v, const char *text)
+{
+	char line[128];
+
+	snprintf(line, sizeof(line), "%s 0x%" PRIx64 " %s", top_kind_name(v->region->kind), v->region->addr,
+		top_heat_names[v->heat]);
+	return strcasestr(line, text);
+}
+
+static bool qp_fits(const struct top_qp_view *v, const char *text)
+{
+	char line[64];
+
+	snprintf(line, sizeof(line), "0x%" PRIx32 " %s %s", v->qp->number, top_qp_state_name(v->qp->state),
+		v->waits_ns ? "waits" : "");
+	return strcasestr(line, text);
+}
+
+static bool slow_fits(const struct top_slow_view *v, const char *text)
+{
+	char line[128 + TOP_WORDS], why[TOP_WORDS];
+
+	snprintf(line, sizeof(line), "0x%" PRIx64 " 0x%" PRIx64 " %s %s", v->slow->addr,
+		v->region ? v->region->addr : 0, v->region ? top_kind_name(v->region->kind) : "gone",
+		top_why(why, v->slow));
+	return strcasestr(line, text);
+}
+
+#define KEEP(list, count, fits)                                                                              \
+	do {                                                                                                 \
+		size_t kept = 0;                                                                             \
+		for (size_t i = 0; i < v->count; i++)                                                        \
+			if (fits(&v->list[i], text))                                                         \
+				v->list[kept++] = v->list[i];                                                \
+		v->count = kept;                                                                             \
+	} while (0)
+
+void top_filter(struct top_view *v, const char *text)
+{
+	if (!*text)
+		return;
+	KEEP(region, regions, region_fits);
+	KEEP(qp, qps, qp_fits);
+	KEEP(slow, slows, slow_fits);
+}

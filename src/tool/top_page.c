@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* A view as lines of text. Pure functions. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tool/top.h"
+#include "tool/units.h"
+
+struct page {
+	const struct top_look *look;
+	struct top_line *line;
+	size_t lines;
+};
+
+static unsigned width_of(const struct page *p)
+{
+	return p->look->width < TOP_WIDTH - 1 ? p->look->width : TOP_WIDTH - 1;
+}
+
+static size_t room(const struct page *p)
+{
+	return p->look->height - p->lines;
+}
+
+/* One more line, cut at the width; nothing when the page is full. */
+__attribute__((format(printf, 3, 4))) static void put(
+	struct page *p, enum top_colour colour, const char *fmt, ...)
+{
+	struct top_line *l;
+	va_list ap;
+
+	if (!room(p))
+		return;
+	l = &p->line[p->lines++];
+	l->colour = colour;
+	va_start(ap, fmt);
+	vsnprintf(l->text, width_of(p) + 1, fmt, ap);
+	va_end(ap);
+}
+
+/* "123", "45.6", "0", "-": not known. */
+static const char *number(char buf[UNITS_MAX], double v)
+{
+	return v < 0 ? strcpy(buf, "-") : v < 0.005 ? strcpy(buf, "0") : units_digits(buf, v);
+}
+
+static const char *bytes(char buf[UNITS_MAX], uint64_t v)
+{
+	return v == TOP_UNKNOWN ? strcpy(buf, "-") : units_bytes(buf, v);
+}
+
+/* --- the head --------------------------------------------------------------------------------------------
+ */
+
+static void put_title(struct page *p, const struct top_view *v)
+{
+	const struct top_look *look = p->look;
+	const struct top_frame *f = v->frame;
+	char b[UNITS_MAX], every[UNITS_MAX];
+
+	put(p, TOP_TITLE, "unpin top: %d %s on %s, open %s, every %s s%s", (int)f->pid, f->command, f->device,
+		units_time(b, f->at_ns > f->start_ns ? f->at_ns - f->start_ns : 0),
+		units_digits(every, look->every), look->paused ? " [PAUSED]" : "");
+	if (look->notice)
+		put(p, TOP_BAD, "%s", look->notice);
+}
+
+static void put_rates(struct page *p, const struct top_view *v)
+{
+	char a[6][UNITS_MAX];
+
+	put(p, TOP_PLAIN,
+		"faults   %s/s, %s/s to drivers; invalidated %s/s, prefetched %s/s, read ahead %s/s pages",
+		number(a[0], v->odp[TOP_ODP_page_faults]), number(a[1], v->odp[TOP_ODP_faults_major]),
+		number(a[2], v->odp[TOP_ODP_page_invalidations_handled]),
+		number(a[3], v->odp[TOP_ODP_page_prefetch]), number(a[4], v->odp[TOP_ODP_page_readahead]));
+	put(p, TOP_PLAIN, "traffic  in %s/s, out %s/s, packets %s/s in, %s/s out; retries %s/s",
+		units_bytes(a[0], (uint64_t)v->dev[TOP_DEV_rx_bytes]),
+		units_bytes(a[1], (uint64_t)v->dev[TOP_DEV_tx_bytes]),
+		number(a[2], v->dev[TOP_DEV_rx_packets]), number(a[3], v->dev[TOP_DEV_tx_packets]),
+		number(a[4], v->dev[TOP_DEV_retransmits] + v->dev[TOP_DEV_rnr_nak_rcvd]));
+}
+
+static void put_time(struct page *p, const struct top_view *v)
+{
+	const struct top_time *t = &v->time;
+	double all = (double)(t->waited + t->reads + t->work + t->resume), part = all > 0 ? 100 / all : 0;
+	char a[2][UNITS_MAX];
+	enum top_colour c = t->reads > t->work + t->waited + t->resume ? TOP_WARNING : TOP_PLAIN;
+
+	if (all <= 0) {
+		put(p, TOP_PLAIN, "its time no faults");
+		return;
+	}
+	put(p, c,
+		"its time %s/s, mostly %s: in line %.0f%%, disk or swap %.0f%% (%s/s), driver %.0f%%, waking "
+		"%.0f%%",
+		units_time(a[0], (uint64_t)(all / v->seconds)), top_verdict(t), (double)t->waited * part,
+		(double)t->reads * part, number(a[1], v->read_events), (double)t->work * part,
+		(double)t->resume * part);
+}
+
+static void put_memory(struct page *p, const struct top_view *v)
+{
+	const struct top_system *s = &v->frame->system;
+	char a[7][UNITS_MAX];
+	bool limited = s->group_limit != TOP_UNKNOWN && s->group_limit;
+	double share = limited ? (double)s->group_used * 100 / (double)s->group_limit : 0;
+
+	put(p, TOP_PLAIN, "process  major faults %s/s, minor %s/s; resident %s, in swap %s, pinned %s",
+		number(a[0], v->majflt), number(a[1], v->minflt), bytes(a[2], s->rss), bytes(a[3], s->swap),
+		units_bytes(a[4], v->frame->pinned_bytes));
+	if (limited)
+		snprintf(a[5], UNITS_MAX, " (%.0f%%)", share);
+	else
+		a[5][0] = 0;
+	put(p,
+		share > 95 || v->psi_full > 20	? TOP_BAD
+		: share > 85 || v->psi_some > 5 ? TOP_WARNING
+						: TOP_PLAIN,
+		"memory   stalled %s%% some, %s%% all; swap in %s/s, out %s/s; group %s of %s%s",
+		number(a[0], v->psi_some), number(a[1], v->psi_full), number(a[2], v->swap_in),
+		number(a[3], v->swap_out), bytes(a[4], s->group_used),
+		limited ? units_bytes(a[6], s->group_limit) : "no limit", a[5]);
+	if (v->frame->storm)
+		put(p, TOP_BAD, "storm    of %s, number %" PRIu64 ": read-ahead is small, prefetch held back",
+			v->frame->storm == UNPIN_STORM_MAJORS ? "major faults" : "memory stalls",
+			v->frame->storms);
+}
+
+/* --- the lists -------------------------------------------------------------------------------------------
+ */
+
+static void put_region_heading(struct page *p)
+{
+	put(p, TOP_HEADING, "%-8s %-14s %8s %-5s %5s %-16s %7s %6s %7s %6s %6s %9s %9s", "REGION", "address",
+		"length", "heat", "res%", "in memory", "fault/s", "major", "inval/s", "pref/s", "ahead",
+		"in/s", "out/s");
+}
+
+static void put_region(struct page *p, const struct top_region_view *v)
+{
+	char a[9][UNITS_MAX], strip[TOP_STRIP + 1];
+	double resident = top_resident(&v->region->residency);
+	enum top_colour c = v->majors > 0	  ? TOP_WARNING
+			    : v->heat == TOP_HOT  ? TOP_GOOD
+			    : v->heat <= TOP_COLD ? TOP_DIM
+						  : TOP_PLAIN;
+
+	if (resident < 0)
+		strcpy(a[0], "-");
+	else
+		snprintf(a[0], UNITS_MAX, "%.0f", resident);
+	put(p, c, "%-8s %-14" PRIx64 " %8s %-5s %5s %-16s %7s %6s %7s %6s %6s %9s %9s",
+		top_kind_name(v->region->kind), v->region->addr,
+		v->region->kind == UNPIN_REGION_IMPLICIT ? "all" : units_bytes(a[1], v->region->length),
+		top_heat_names[v->heat], a[0], top_strip(strip, &v->region->residency),
+		number(a[2], v->faults), number(a[3], v->majors), number(a[4], v->invalidations),
+		number(a[5], v->prefetched), number(a[6], v->ahead), units_bytes(a[7], (uint64_t)v->bytes_in),
+		units_bytes(a[8], (uint64_t)v->bytes_out));
+}
+
+static void put_regions(struct page *p, const struct top_view *v, size_t from, size_t n)
+{
+	put_region_heading(p);
+	for (size_t i = from; i < v->regions && i < from + n; i++)
+		put_region(p, &v->region[i]);
+	if (!v->regions)
+		put(p, TOP_DIM, "none%s", *p->look->filter ? " that the filter leaves" : "");
+}
+
+static void put_qp(struct page *p, const struct top_qp_view *v)
+{
+	static const char *const lanes[] = { "", "sending", "receiving an answer",
+		"sending, receiving an answer", "serving the peer", "sending, serving", "receiving, serving",
+		"all lanes" };
+	char a[3][UNITS_MAX];
+
+	put(p, v->waits_ns ? TOP_WARNING : TOP_PLAIN,
+		"0x%06" PRIx32 " %-5s 0x%06" PRIx32 " %7u %7u %9s %7s %8s %s", v->qp->number,
+		top_qp_state_name(v->qp->state), v->qp->peer, v->qp->outstanding, v->qp->receives,
+		v->waits_ns ? units_time(a[0], v->waits_ns) : "-", number(a[1], v->parkings),
+		number(a[2], v->retries), lanes[v->qp->parked & 7]);
+}
+
+static void put_qps(struct page *p, const struct top_view *v, size_t from, size_t n)
+{
+	put(p, TOP_HEADING, "%-8s %-5s %-8s %7s %7s %9s %7s %8s %s", "QP", "state", "peer", "outst.", "recvs",
+		"waiting", "waits/s", "retry/s", "for a fault while");
+	for (size_t i = from; i < v->qps && i < from + n; i++)
+		put_qp(p, &v->qp[i]);
+	if (!v->qps)
+		put(p, TOP_DIM, "none%s", *p->look->filter ? " that the filter leaves" : "");
+}
+
+static void put_slow(struct page *p, const struct top_slow_view *v)
+{
+	char a[4][UNITS_MAX], region[32], why[TOP_WORDS];
+
+	if (v->region)
+		snprintf(region, sizeof(region), "%.4s %" PRIx64, top_kind_name(v->region->kind),
+			v->region->addr);
+	else
+		strcpy(region, "gone");
+	put(p, v->slow->reads && v->slow->resolved_ns > v->slow->waited_ns ? TOP_WARNING : TOP_PLAIN,
+		"%9s %9s %9s %8s %-14" PRIx64 " %-19s %s", units_time(a[0], v->took_ns),
+		units_time(a[1], v->slow->waited_ns), units_time(a[2], v->slow->resolved_ns),
+		units_time(a[3], v->ago_ns), v->slow->addr, region, top_why(why, v->slow));
+}
+
+static void put_slowest(struct page *p, const struct top_view *v, size_t from, size_t n)
+{
+	put(p, TOP_HEADING, "%9s %9s %9s %8s %-14s %-19s %s", "SLOWEST", "in line", "resolving", "ago",
+		"address", "region", "why");
+	for (size_t i = from; i < v->slows && i < from + n; i++)
+		put_slow(p, &v->slow[i]);
+	if (!v->slows)
+		put(p, TOP_DIM, "none in the last 30 s%s", *p->look->filter ? " that the filter leaves" : "");
+}
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/* How many more rows a list with so many can be given of those to spare. */
+static size_t take(size_t *spare, size_t wanted, size_t given)
+{
+	size_t more = wanted > given ? least(wanted - given, *spare) : 0;
+
+	*spare -= more;
+	return more;
+}
+
+/* A heading and at least one row of each where there is room for that; what one list does not need, others
+ * get. */
+static void put_all(struct page *p, const struct top_view *v)
+{
+	size_t left = room(p), rows = left > 6 ? left - 3 : 3;
+	size_t regions = v->regions ? v->regions : 1, qps = v->qps ? v->qps : 1,
+	       slows = v->slows ? v->slows : 1;
+	size_t spare;
+
+	/* Shares of half, a quarter and a quarter, and what is left of them in this order. */
+	regions = least(regions, rows / 2 ? rows / 2 : 1);
+	qps = least(qps, rows / 4 ? rows / 4 : 1);
+	slows = least(slows, rows / 4 ? rows / 4 : 1);
+	spare = rows > regions + qps + slows ? rows - regions - qps - slows : 0;
+	regions += take(&spare, v->regions, regions);
+	slows += take(&spare, v->slows, slows);
+	qps += take(&spare, v->qps, qps);
+	put_regions(p, v, p->look->scroll, regions);
+	put_qps(p, v, 0, qps);
+	put_slowest(p, v, 0, slows);
+}
+
+static void put_lists(struct page *p, const struct top_view *v)
+{
+	size_t rows = room(p), from = p->look->scroll;
+
+	switch (p->look->panel) {
+	case TOP_REGIONS:
+		put_regions(p, v, from, rows);
+		break;
+	case TOP_QPS:
+		put_qps(p, v, from, rows);
+		break;
+	case TOP_SLOWEST:
+		put_slowest(p, v, from, rows);
+		break;
+	default:
+		put_all(p, v);
+	}
+}
+
+/* --- help and foot ---------------------------------------------------------------------------------------
+ */
+
+static const char *const help[] = {
+	"q        quit",
+	"space p  pause and go on",
+	"s S      sort by the next or previous column",
+	"r        turn the order round",
+	"/        filter: type a text, Enter; empty: all",
+	"Tab 1-4  everything, regions, queue pairs, slowest",
+	"arrows   scroll; PgUp PgDn Home",
+	"+ -      look less or more often",
+	"h ?      this",
+	"",
+	"heat     hot: used since the last look; warm: in 10 s",
+	"         before; cold: longer ago; never",
+	"res%     share of pages in the process's page table",
+	"in memory  ' ' none . : + more # all; s: in swap",
+	"its time of page faults: in line, until somebody",
+	"         worked on it; disk or swap, while the kernel",
+	"         read; driver, its and the kernel's own work;",
+	"         waking, until what waited went on",
+	"SLOWEST  page faults of the last 30 s",
+};
+
+static void put_help(struct page *p)
+{
+	put(p, TOP_TITLE, "unpin top: keys");
+	for (size_t i = 0; i < sizeof(help) / sizeof(help[0]); i++)
+		put(p, TOP_PLAIN, "%s", help[i]);
+}
+
+static void put_foot(struct page *p)
+{
+	const struct top_look *look = p->look;
+
+	if (look->editing)
+		put(p, TOP_TITLE, "filter: %s_", look->filter);
+	else
+		put(p, TOP_TITLE, "q quit  h help  space pause  s sort: %s%s  / filter%s%s",
+			top_key_names[look->key], look->backwards ? " (turned)" : "",
+			*look->filter ? ": " : "", look->filter);
+}
+
+size_t top_page(const struct top_view *v, const struct top_look *look, struct top_line *lines)
+{
+	struct top_look inner = *look;
+	struct page p = { &inner, lines, 0 };
+	bool foot = look->height > 3;
+
+	inner.height -= foot;
+	if (look->help) {
+		put_help(&p);
+	} else if (!v) {
+		put(&p, TOP_TITLE, "unpin top: the first figures come after %.3g s", look->every);
+		if (look->notice)
+			put(&p, TOP_BAD, "%s", look->notice);
+	} else {
+		put_title(&p, v);
+		/* What would leave no room for the lists is left out, the least telling first. */
+		if (look->height >= 14)
+			put_rates(&p, v);
+		if (look->height >= 6)
+			put_time(&p, v);
+		if (look->height >= 12)
+			put_memory(&p, v);
+		put_lists(&p, v);
+	}
+	inner.height += foot;
+	while (foot && p.lines + 1 < inner.height)
+		put(&p, TOP_PLAIN, "%s", "");
+	if (foot)
+		put_foot(&p);
+	return p.lines;
+}
