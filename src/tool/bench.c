@@ -9,15 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "tool/command.h"
+#include "tool/compare.h"
 #include "tool/machine.h"
 #include "tool/option.h"
+#include "tool/page.h"
 #include "tool/preload.h"
 #include "tool/suggest.h"
+#include "tool/units.h"
 
 #define PAIRS_DEFAULT 11
 #define PAIRS_MIN     3
@@ -26,22 +30,33 @@
 static const struct {
 	const char *name, *what;
 	bench_run *run;
+	bool long_one; /* only with --report, or when --only names it */
 } parts[] = {
-	{ "registration", "registering and deregistering memory", bench_registration },
-	{ "first-touch", "the first access to a page", bench_touch },
-	{ "streaming", "large transfers into cold, warm and pinned memory", bench_streaming },
-	{ "latency", "messages of 8 bytes back and forth", bench_latency },
-	{ "bandwidth", "messages of 64 KiB", bench_bandwidth },
-	{ "idle", "processor time of an open device that does nothing", bench_idle },
-	{ "page-table", "size of the device's page table (unpin's device only)", bench_pagetable },
-	{ "faults", "page faults one after the other, at random", bench_faults },
-	{ "invalidation", "giving memory back under the device", bench_invalidate },
-	{ "implicit", "implicit regions beside explicit ones", bench_implicit },
-	{ "fault-modes", "precise and imprecise fault events (unpin's device only)", bench_faultmode },
-	{ "pitfalls", "what made page faults slow on hardware", bench_pitfalls },
+	{ "registration", "registering and deregistering memory", bench_registration, false },
+	{ "first-touch", "the first access to a page", bench_touch, false },
+	{ "streaming", "large transfers into cold, warm and pinned memory", bench_streaming, false },
+	{ "latency", "messages of 8 bytes back and forth", bench_latency, false },
+	{ "bandwidth", "messages of 64 KiB", bench_bandwidth, false },
+	{ "idle", "processor time of an open device that does nothing", bench_idle, false },
+	{ "page-table", "size of the device's page table (unpin's device only)", bench_pagetable, false },
+	{ "faults", "page faults one after the other, at random", bench_faults, false },
+	{ "invalidation", "giving memory back under the device", bench_invalidate, false },
+	{ "implicit", "implicit regions beside explicit ones", bench_implicit, false },
+	{ "fault-modes", "precise and imprecise fault events (unpin's device only)", bench_faultmode, false },
+	{ "pitfalls", "what made page faults slow on hardware", bench_pitfalls, false },
+	{ "sizes", "registration time against size", bench_sizes, true },
+	{ "distribution", "how long a first touch takes, minor and major", bench_distribution, true },
+	{ "prefetch", "what prefetch saves", bench_prefetch, true },
+	{ "scaling", "fault throughput against queue pairs and threads", bench_scaling, true },
+	{ "held", "memory that a sparse buffer holds", bench_held, true },
+	{ "reuse", "how often a buffer must be used until pinning pays", bench_reuse, true },
+	{ "squeeze", "requests under memory pressure (root)", bench_squeeze, true },
 };
 
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
+
+#define BAR_WIDTH    20u
+#define PROGRESS_MAX 48 /* a line of a terminal holds this and the bar */
 
 static volatile sig_atomic_t interrupted;
 
@@ -55,15 +70,25 @@ bool bench_stopped(void)
 
 void bench_progress(struct bench *b, const char *fmt, ...)
 {
+	char text[PROGRESS_MAX + 1];
+	unsigned full = b->parts ? BAR_WIDTH * b->part / b->parts : 0;
 	va_list ap;
 
 	if (!b->progress)
 		return;
-	fputs("\r\033[K", stderr);
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	fputs("\r\033[K", stderr);
+	if (*text)
+		fprintf(stderr, "[%.*s%.*s] %u/%u %s", (int)full, "####################",
+			(int)(BAR_WIDTH - full), "....................", b->part + 1, b->parts, text);
 	fflush(stderr);
+}
+
+char *bench_time(char *buf, double us)
+{
+	return units_time(buf, us > 0 ? (uint64_t)(us * 1000 + 0.5) : 0);
 }
 
 int bench_fail(struct bench *b, int err, const char *fmt, ...)
@@ -124,6 +149,27 @@ int bench_connect(struct bench *b)
 	else
 		machine_pin_thread(0);
 	return err;
+}
+
+int bench_alone(struct bench *b)
+{
+	int err;
+
+	machine_unpin_thread();
+	memset(&b->peer, 0, sizeof(b->peer));
+	b->peer.fd = -1;
+	err = bench_fail_endpoint(b, endpoint_open(&b->e, &b->choice));
+	b->connected = !err;
+	if (!err)
+		machine_pin_thread(0);
+	return err;
+}
+
+int bench_no_odp(struct bench *b)
+{
+	return bench_fail(b, -EOPNOTSUPP,
+		"%s has no on-demand paging for reliable connections: there is nothing to measure",
+		b->choice.device);
 }
 
 int bench_connect_set(struct bench *b, const char *variable, const char *value)
@@ -277,23 +323,37 @@ static void note_load(struct report *r)
 static void note_machine(struct bench *b, const char *only)
 {
 	struct report *r = &b->report;
+	char words[MACHINE_WORDS_MAX];
 	struct utsname u;
+	time_t now = time(NULL);
+	struct tm tm;
 
 	report_fact_text(r, "unpin", UNPIN_VERSION);
 	report_fact_text(r, "device", b->choice.device);
 	report_fact_number(r, "format", 1);
 	if (uname(&u) == 0)
 		report_fact_text(r, "kernel", u.release);
+	if (gmtime_r(&now, &tm) && strftime(words, sizeof(words), "%Y-%m-%d %H:%M UTC", &tm))
+		report_fact_text(r, "started", words);
+	machine_processor(words);
+	report_fact_text(r, "processor", words);
 	report_fact_number(r, "cpus", machine_cpus());
 	report_fact_number(r, "memory_bytes", machine_total());
 	report_fact_number(r, "available_bytes", machine_available());
 	report_fact_number(r, "swap_bytes", machine_swap());
+	machine_thp(words);
+	report_fact_text(r, "transparent_huge_pages", words);
 	report_fact_number(r, "memlock_limit_bytes", machine_memlock());
 	note_load(r);
 	report_fact_number(r, "pairs", b->pairs);
 	report_fact_flag(r, "quick", b->quick);
 	report_fact_flag(r, "complete", !only);
 }
+
+/* What the command line asks for. */
+struct plan {
+	const char *only, *json, *folder; /* NULL: not given */
+};
 
 /* True when the comma-separated list (NULL: all) names the part. */
 static bool is_wanted(const char *only, const char *name)
@@ -335,33 +395,93 @@ static int check_only(const char *only)
 	return 0;
 }
 
+static bool is_planned(const struct plan *plan, size_t i)
+{
+	return plan->only ? is_wanted(plan->only, parts[i].name) : plan->folder || !parts[i].long_one;
+}
+
+/* False, after a sentence, when the folder takes no more: what is measured afterwards would be lost. */
+static bool save(struct bench *b, const struct plan *plan)
+{
+	char why[PAGE_WHY_MAX];
+	int err;
+
+	if (!plan->folder)
+		return true;
+	err = page_write(&b->report, plan->folder, why);
+	if (err) {
+		bench_progress(b, "%s", "");
+		log_error("bench: %s", why);
+	}
+	return !err;
+}
+
 /* A part that fails has said what it measured until then; the others still run. Returns how many failed. */
-static int run_parts(struct bench *b, const char *only)
+static int run_parts(struct bench *b, const struct plan *plan)
 {
 	int failed = 0;
 
+	for (size_t i = 0; i < PARTS; i++)
+		b->parts += is_planned(plan, i);
 	for (size_t i = 0; i < PARTS && !interrupted; i++) {
 		int err;
 
-		if (!is_wanted(only, parts[i].name))
+		if (!is_planned(plan, i))
 			continue;
 		bench_progress(b, "%s", parts[i].what);
 		b->why[0] = 0;
 		err = parts[i].run(b);
 		bench_disconnect(b);
-		if (!err || err == -EINTR || interrupted)
-			continue;
-		bench_progress(b, "%s", "");
-		log_error("bench: %s: %s", parts[i].name, b->why[0] ? b->why : strerror(-err));
-		failed++;
+		b->part++;
+		if (err && err != -EINTR && !interrupted) {
+			bench_progress(b, "%s", "");
+			log_error("bench: %s: %s", parts[i].name, b->why[0] ? b->why : strerror(-err));
+			failed++;
+		}
+		if (!save(b, plan))
+			return failed + 1;
 	}
 	bench_progress(b, "%s", "");
 	return failed;
 }
 
-static int run(struct bench *b, const char *only, const char *json)
+/* Before anything is measured: the folder can be written. */
+static int prepare_folder(const char *folder)
 {
-	int failed, err = 0;
+	char why[PAGE_WHY_MAX];
+	bool replaces;
+	int err = folder ? page_prepare(folder, &replaces, why) : 0;
+
+	if (err)
+		log_error("bench: %s", why);
+	else if (folder && replaces)
+		fprintf(stderr, "unpin: bench: the report that is in %s is replaced\n", folder);
+	return err;
+}
+
+/* Says everything in every form that was asked for. 0 or 1. */
+static int publish(struct bench *b, const struct plan *plan)
+{
+	bool text = !plan->json || strcmp(plan->json, "-") != 0;
+	int err = 0;
+
+	if (text)
+		report_print(&b->report, stdout);
+	if (plan->json) {
+		err = report_json(&b->report, plan->json);
+		if (err)
+			log_error("bench: cannot write %s: %s", plan->json, strerror(-err));
+	}
+	if (!save(b, plan))
+		return 1;
+	if (plan->folder && text)
+		printf("\nThe report is %s/index.html\n", plan->folder);
+	return err ? 1 : 0;
+}
+
+static int run(struct bench *b, const struct plan *plan)
+{
+	int failed, err;
 	uint64_t start = clock_ns();
 
 	/* One look before everything else: a device that cannot be used is one message, not one per part. */
@@ -371,18 +491,16 @@ static int run(struct bench *b, const char *only, const char *json)
 		return 1;
 	}
 	endpoint_close(&b->e);
+	if (prepare_folder(plan->folder))
+		return 1;
 	catch_signals();
-	note_machine(b, only);
-	failed = run_parts(b, only);
+	note_machine(b, plan->only);
+	failed = run_parts(b, plan);
+	bench_advice(&b->report);
 	report_fact_number(&b->report, "seconds", (clock_ns() - start) / NSEC_PER_SEC);
 	report_fact_flag(&b->report, "interrupted", interrupted);
-	if (!json || strcmp(json, "-") != 0)
-		report_print(&b->report, stdout);
-	if (json) {
-		err = report_json(&b->report, json);
-		if (err)
-			log_error("bench: cannot write %s: %s", json, strerror(-err));
-	}
+	report_fact_flag(&b->report, "finished", !interrupted);
+	err = publish(b, plan);
 	report_free(&b->report);
 	if (interrupted)
 		return 130;
@@ -454,22 +572,31 @@ static void help(const struct option_row *rows)
 	options_help(stdout, rows);
 	puts("\nParts, for --only:");
 	for (size_t i = 0; i < PARTS; i++)
-		printf("      %-22s %s\n", parts[i].name, parts[i].what);
+		printf("    %c %-22s %s\n", parts[i].long_one ? '*' : ' ', parts[i].name, parts[i].what);
+	puts("\nThose with a * take part only with --report, or when --only names them.");
 }
 
 int cmd_bench(int argc, char **argv)
 {
 	static struct bench b;
-	const char *device = "unpin0", *only = NULL, *json = NULL, *sizes = NULL, *pairs = NULL, *port = NULL,
+	const char *device = "unpin0", *compare = NULL, *sizes = NULL, *pairs = NULL, *port = NULL,
 		   *gid = NULL, *peer = NULL;
+	struct plan plan = { 0 };
 	bool wants_help = false;
 	const struct option_row rows[] = {
 		{ 'd', "device", "NAME", "the device (default unpin0, unpin's own)", NULL, &device },
 		{ 'q', "quick", NULL, "fewer repetitions and sizes: under a minute", &b.quick, NULL },
 		{ 'j', "json", "FILE",
 			"write all figures as JSON ('-': to standard output, instead of the text)", NULL,
-			&json },
-		{ 0, "only", "PARTS", "only these parts, comma-separated", NULL, &only },
+			&plan.json },
+		{ 'r', "report", "DIR",
+			"write a page with plots, the plots as SVG, and all figures as JSON and CSV into a "
+			"folder; "
+			"measures the long parts as well",
+			NULL, &plan.folder },
+		{ 0, "only", "PARTS", "only these parts, comma-separated", NULL, &plan.only },
+		{ 'c', "compare", "A.json B.json", "show two runs side by side, and measure nothing", NULL,
+			&compare },
 		{ 's', "size", "SIZES", "register these sizes, comma-separated (default 16M,256M,1G,4G)",
 			NULL, &sizes },
 		{ 'p', "pairs", "N", "rounds of every comparison (default 11)", NULL, &pairs },
@@ -492,13 +619,20 @@ int cmd_bench(int argc, char **argv)
 		help(rows);
 		return 0;
 	}
+	if (compare && first == argc - 1)
+		return compare_print(compare, argv[first], stdout) ? 1 : 0;
+	if (compare) {
+		log_error("bench: --compare takes two files: --compare A.json B.json");
+		return EXIT_USAGE;
+	}
 	if (first < argc) {
 		log_error("bench: '%s' is not understood; see 'unpin bench --help'", argv[first]);
 		return EXIT_USAGE;
 	}
 	if (take_number("pairs", pairs, PAIRS_MIN, PAIRS_MAX, &n_pairs) ||
 		take_number("port", port, 1, 255, &n_port) || take_number("gid", gid, 0, 255, &n_gid) ||
-		take_number("peer", peer, 0, INT32_MAX, &n_peer) || take_sizes(&b, sizes) || check_only(only))
+		take_number("peer", peer, 0, INT32_MAX, &n_peer) || take_sizes(&b, sizes) ||
+		check_only(plan.only))
 		return EXIT_USAGE;
 	if (peer)
 		return peer_main((int)n_peer);
@@ -515,5 +649,5 @@ int cmd_bench(int argc, char **argv)
 	/* argv[0] is "bench" here; the command line began one word earlier. */
 	if (ensure_device(&b, argv - 1))
 		return 1;
-	return run(&b, only, json);
+	return run(&b, &plan);
 }

@@ -26,7 +26,8 @@ struct bench {
 	struct endpoint e; /* this process's end; while a part is connected */
 	struct peer peer;
 	bool connected;
-	bool progress; /* standard error is a terminal */
+	bool progress;	      /* standard error is a terminal */
+	unsigned part, parts; /* for the bar: the part that runs, and how many will */
 	struct report report;
 	char why[512]; /* of the last failure */
 };
@@ -35,12 +36,25 @@ struct bench {
  * (b->why says what). */
 typedef int bench_run(struct bench *b);
 bench_run bench_registration, bench_touch, bench_streaming, bench_latency, bench_bandwidth, bench_idle,
-	bench_pagetable, bench_faults, bench_invalidate, bench_implicit, bench_faultmode, bench_pitfalls;
+	bench_pagetable, bench_faults, bench_invalidate, bench_implicit, bench_faultmode, bench_pitfalls,
+	bench_sizes, bench_distribution, bench_prefetch, bench_held, bench_scaling, bench_reuse,
+	bench_squeeze;
+
+/* Adds a part with what the others found, in plain words; nothing when none of them says anything. */
+void bench_advice(struct report *r);
+/* From a plot of the reuse part: the uses from which on a pinned buffer is cheaper than one on demand. 0:
+ * from the first; INFINITY: not within the plot; -1: no difference worth the name anywhere; NAN: one was not
+ * measured. */
+double bench_break_even(const struct plot *plot);
 
 /* Opens the device in this process and in a second one and connects them; both are on processors of their own
  * afterwards. */
 int bench_connect(struct bench *b);
-/* The same with a variable of the environment set while the device opens; what it is to others stays. */
+/* Opens the device in this process alone, for parts that use queue pairs connected to themselves. */
+int bench_alone(struct bench *b);
+/* Without on-demand paging there is nothing to measure: -EOPNOTSUPP with the reason. */
+int bench_no_odp(struct bench *b);
+/* bench_connect with a variable of the environment set while the device opens; what it is to others stays. */
 int bench_connect_set(struct bench *b, const char *variable, const char *value);
 /* Closes both. Harmless when not connected. */
 void bench_disconnect(struct bench *b);
@@ -48,7 +62,7 @@ void bench_disconnect(struct bench *b);
 /* True when the person wants no more (Ctrl-C). */
 bool bench_stopped(void);
 
-/* "what (done of all)" on the terminal. */
+/* A bar and "what (done of all)" on the terminal. */
 void bench_progress(struct bench *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts a sentence into b->why and returns err. */
@@ -76,6 +90,9 @@ int64_t bench_stream(struct bench *b, enum ibv_wr_opcode opcode, const struct en
 
 /* GB/s (10^9 bytes) from bytes and nanoseconds. */
 double bench_rate(uint64_t bytes, uint64_t ns);
+
+/* Microseconds with their unit; writes at most UNITS_MAX bytes and returns buf. */
+char *bench_time(char *buf, double us);
 
 #define BENCH_US(ns) ((double)(ns) / 1000.0)
 #define BENCH_MS(ns) ((double)(ns) / 1000000.0)

@@ -220,6 +220,8 @@ static void report_operation(struct report_part *p, struct bandwidth *w, int op)
 
 static void report_all(struct bandwidth *w)
 {
+	static const size_t rates[] = { ODP_RATE, PINNED_RATE, RING_RATE };
+	struct plot *plot;
 	struct report_part *p = report_part(&w->b->report, "bandwidth", "Bandwidth",
 		"How fast messages of 64 KiB follow each other between the same two buffers, which stay in "
 		"the processor's cache, beside a bare ring of the same size through which the same bytes are "
@@ -228,6 +230,16 @@ static void report_all(struct bandwidth *w)
 
 	for (int op = 0; op < OPERATIONS; op++)
 		report_operation(p, w, op);
+	plot = report_bars(p, (struct plot_axis){ "throughput, GB/s", PLOT_NUMBER, false }, OPERATION,
+		SIZE_MAX, rates, 3);
+	if (plot && w->over_pinned[WRITE].count)
+		plot_title(plot,
+			"Writes of 64 KiB into on-demand memory that is there have %.0f %% of the throughput "
+			"of pinned "
+			"memory.",
+			100 * sample_spread(&w->over_pinned[WRITE]).median);
+	else if (plot)
+		plot_title(plot, "Throughput of messages of 64 KiB.");
 	if (w->why_not[0])
 		report_note(p, "Pinned: %s.", w->why_not);
 	if (w->over_ring[WRITE].count)

@@ -261,6 +261,8 @@ static int with_notifier(struct invalidate *v, const char *notifier, bool target
 
 int bench_invalidate(struct bench *b)
 {
+	static const size_t times[] = { WITH, WITHOUT };
+	struct plot *plot;
 	static const char *const notifiers[] = { "interpose", "userfaultfd", "none" };
 	struct invalidate v = { .b = b, .loops = b->quick ? LOOPS_QUICK : LOOPS_FULL };
 	int err = 0;
@@ -279,6 +281,11 @@ int bench_invalidate(struct bench *b)
 		columns, COLUMNS);
 	for (size_t i = 0; !err && i < sizeof(notifiers) / sizeof(notifiers[0]); i++)
 		err = with_notifier(&v, notifiers[i], i == 0);
+	plot = report_bars(v.part, (struct plot_axis){ "time of the call", PLOT_US, true }, NOTIFIER,
+		OPERATION, times, sizeof(times) / sizeof(times[0]));
+	if (plot)
+		plot_title(
+			plot, "What giving memory back costs while a device knows it, and while none does.");
 	machine_unmap(v.own, PAGE);
 	sample_free(&v.with);
 	sample_free(&v.without);

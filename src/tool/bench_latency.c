@@ -233,6 +233,8 @@ static void report_targets(struct report_part *p, struct latency *l)
 
 static void report_all(struct latency *l)
 {
+	static const size_t times[] = { ODP_P50, PINNED_P50, FUTEX_P50 };
+	struct plot *plot;
 	struct report_part *p = report_part(&l->b->report, "latency", "Latency",
 		"Half of a round trip between two processes: what a small message takes when programs poll "
 		"the completion queue, when they spin on memory, and when they sleep; on-demand memory is "
@@ -242,6 +244,15 @@ static void report_all(struct latency *l)
 
 	for (int style = 0; style < PINGPONG_STYLES; style++)
 		report_style(p, l, style);
+	plot = report_bars(
+		p, (struct plot_axis){ "half of a round trip", PLOT_US, true }, STYLE, SIZE_MAX, times, 3);
+	if (plot && l->ratio[PINGPONG_SEND].count)
+		plot_title(plot,
+			"A small message between polling programs takes %.2f times as long through warm "
+			"on-demand memory as through pinned memory.",
+			sample_spread(&l->ratio[PINGPONG_SEND]).median);
+	else if (plot)
+		plot_title(plot, "The time of a small message.");
 	if (l->why_not[0])
 		report_note(p, "Pinned: %s.", l->why_not);
 	report_targets(p, l);

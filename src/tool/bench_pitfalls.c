@@ -276,7 +276,9 @@ static int play_reply(struct pitfalls *f, struct report_part *p, const char *rep
 int bench_pitfalls(struct bench *b)
 {
 	static const char *const replies[] = { "park", "rnr" };
+	static const size_t times[] = { COLD, WARM };
 	static struct pitfalls f;
+	struct plot *plot;
 	struct report_part *p = report_part(&b->report, "pitfalls", "Pitfalls of hardware",
 		"Cases in which page faults on hardware take many times as long as one: each on cold pages "
 		"and "
@@ -300,5 +302,10 @@ int bench_pitfalls(struct bench *b)
 			err = play_reply(&f, p, f.own ? replies[i] : "its own", i == 0);
 		bench_disconnect(b);
 	}
+	plot = report_bars(p,
+		(struct plot_axis){ "time on cold pages, and on the same when warm", PLOT_US, true }, CASE,
+		REPLY, times, sizeof(times) / sizeof(times[0]));
+	if (plot)
+		plot_title(plot, "What makes page faults slow on hardware, on this device.");
 	return err;
 }

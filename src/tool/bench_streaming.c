@@ -246,6 +246,8 @@ static void report_way(struct report_part *p, struct streaming *s, enum way way)
 
 static void report_all(struct streaming *s)
 {
+	static const size_t rates[] = { RATE };
+	struct plot *plot;
 	struct report_part *p = report_part(&s->b->report, "streaming", "Streaming",
 		"One long transfer in messages of 1 MiB, from a second process's point of view: into memory "
 		"without a page yet (cold; each page is a fault), into memory that is there (warm), and into "
@@ -257,6 +259,16 @@ static void report_all(struct streaming *s)
 		report_way(p, s, (enum way)way);
 	if (s->why_not[0])
 		report_note(p, "Pinned: %s.", s->why_not);
+	plot = report_bars(
+		p, (struct plot_axis){ "throughput, GB/s", PLOT_NUMBER, false }, WAY, SIZE_MAX, rates, 1);
+	if (plot && s->over[WARM][0].count && s->over[COLD][0].count)
+		plot_title(plot,
+			"A stream into warm on-demand memory has %.0f %% of the throughput of one into "
+			"pinned memory, into cold memory %.0f %%.",
+			100 * sample_spread(&s->over[WARM][0]).median,
+			100 * sample_spread(&s->over[COLD][0]).median);
+	else if (plot)
+		plot_title(plot, "Throughput of one long transfer.");
 	if (s->over[COLD][1].count)
 		report_at_least(p, "cold_over_populate_memcpy", "cold streaming, of populate + memcpy",
 			100 * sample_spread(&s->over[COLD][1]).median, 60, "%");

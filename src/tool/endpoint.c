@@ -359,6 +359,31 @@ void endpoint_region_release(struct endpoint_region *r)
 	memset(r, 0, sizeof(*r));
 }
 
+/* A scatter/gather element has 32 bits for its length. */
+#define PREFETCH_PIECE ((size_t)1 << 30)
+
+int endpoint_prefetch(struct endpoint *e, const struct endpoint_region *r, size_t offset, size_t length,
+	bool write, bool flush)
+{
+	enum ibv_advise_mr_advice advice =
+		write ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE : IBV_ADVISE_MR_ADVICE_PREFETCH;
+	uint32_t flags = flush ? IBV_ADVISE_MR_FLAG_FLUSH : 0;
+
+	while (length) {
+		size_t piece = length < PREFETCH_PIECE ? length : PREFETCH_PIECE;
+		struct ibv_sge sge = {
+			.addr = (uintptr_t)r->addr + offset, .length = (uint32_t)piece, .lkey = r->mr->lkey
+		};
+		int err = ibv_advise_mr(e->pd, advice, flags, &sge, 1);
+
+		if (err)
+			return fail(e, err, "cannot prefetch: %s", strerror(err < 0 ? -err : err));
+		offset += piece;
+		length -= piece;
+	}
+	return 0;
+}
+
 /* --- data --------------------------------------------------------------------------------------------------
  */
 

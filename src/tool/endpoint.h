@@ -81,6 +81,11 @@ int endpoint_region_register(
 void endpoint_region_release(struct endpoint_region *r); /* made ones; harmless when zeroed */
 void endpoint_region_deregister(struct endpoint_region *r);
 
+/* ibv_advise_mr(3): the pages are brought in, for writing as well or for reading only; flush: before it
+ * returns. -EOPNOTSUPP from a device that has no such thing. */
+int endpoint_prefetch(struct endpoint *e, const struct endpoint_region *r, size_t offset, size_t length,
+	bool write, bool flush);
+
 /* One work request. For IBV_WR_SEND remote and rkey are not used; length 0 needs no key. */
 struct endpoint_op {
 	enum ibv_wr_opcode opcode;

@@ -106,6 +106,44 @@ uint64_t machine_swap(void)
 	return field("/proc/meminfo", "SwapTotal");
 }
 
+/* What stands behind "model name" and its like. */
+void machine_processor(char name[MACHINE_WORDS_MAX])
+{
+	static const char *const keys[] = { "model name", "Processor", "cpu model", "CPU part" };
+	FILE *f = fopen("/proc/cpuinfo", "re");
+	char line[512];
+
+	snprintf(name, MACHINE_WORDS_MAX, "unknown");
+	while (f && fgets(line, sizeof(line), f)) {
+		const char *value = strchr(line, ':');
+
+		for (size_t i = 0; value && i < sizeof(keys) / sizeof(keys[0]); i++) {
+			if (strncmp(line, keys[i], strlen(keys[i])) != 0)
+				continue;
+			value += 1 + strspn(value + 1, " \t");
+			snprintf(name, MACHINE_WORDS_MAX, "%.*s", (int)strcspn(value, "\n"), value);
+			fclose(f);
+			return;
+		}
+	}
+	if (f)
+		fclose(f);
+}
+
+/* "always [madvise] never": the one in brackets. */
+void machine_thp(char mode[MACHINE_WORDS_MAX])
+{
+	FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+	char line[MACHINE_WORDS_MAX], *at;
+
+	snprintf(mode, MACHINE_WORDS_MAX, "unknown");
+	if (!f)
+		return;
+	if (fgets(line, sizeof(line), f) && (at = strchr(line, '[')))
+		snprintf(mode, MACHINE_WORDS_MAX, "%.*s", (int)strcspn(at + 1, "]"), at + 1);
+	fclose(f);
+}
+
 /* The processors that the first caller may run on; the first call comes before there is a second thread. */
 static cpu_set_t allowed;
 static unsigned allowed_count;

@@ -20,6 +20,12 @@ uint64_t machine_available(void);
 uint64_t machine_total(void);
 uint64_t machine_swap(void);
 
+/* The processor's name, and the mode of transparent huge pages (always, madvise, never); "unknown" where the
+ * kernel does not tell. */
+#define MACHINE_WORDS_MAX 128
+void machine_processor(char name[MACHINE_WORDS_MAX]);
+void machine_thp(char mode[MACHINE_WORDS_MAX]);
+
 /* CPUs that this thread may run on. */
 unsigned machine_cpus(void);
 /* Keeps the calling thread on the nth of them. Nothing happens, and false is returned, when there is no such

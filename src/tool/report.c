@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <json-c/json.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,21 +20,6 @@ struct report_cell {
 	struct spread value; /* a number is the median */
 };
 
-struct report_target {
-	char *key, *what;
-	const char *unit;
-	double value, limit;
-	bool at_most;
-};
-
-enum fact_kind { FACT_TEXT, FACT_NUMBER, FACT_FLAG };
-
-struct report_fact {
-	enum fact_kind kind;
-	char *key, *text;
-	uint64_t number;
-};
-
 static char *copy(const char *text)
 {
 	return alloc_text("%s", text);
@@ -42,7 +28,7 @@ static char *copy(const char *text)
 /* --- building ----------------------------------------------------------------------------------------------
  */
 
-static struct report_fact *add_fact(struct report *r, enum fact_kind kind, const char *key)
+static struct report_fact *add_fact(struct report *r, enum report_fact_kind kind, const char *key)
 {
 	struct report_fact *f;
 
@@ -63,17 +49,17 @@ static struct report_fact *add_fact(struct report *r, enum fact_kind kind, const
 
 void report_fact_text(struct report *r, const char *key, const char *value)
 {
-	add_fact(r, FACT_TEXT, key)->text = copy(value);
+	add_fact(r, REPORT_TEXT, key)->text = copy(value);
 }
 
 void report_fact_number(struct report *r, const char *key, uint64_t value)
 {
-	add_fact(r, FACT_NUMBER, key)->number = value;
+	add_fact(r, REPORT_NUMBER, key)->number = value;
 }
 
 void report_fact_flag(struct report *r, const char *key, bool value)
 {
-	add_fact(r, FACT_FLAG, key)->number = value;
+	add_fact(r, REPORT_FLAG, key)->number = value;
 }
 
 struct report_part *report_part(struct report *r, const char *key, const char *title, const char *meaning,
@@ -168,9 +154,81 @@ void report_at_least(struct report_part *p, const char *key, const char *what, d
 	add_target(p, key, what, value, limit, unit, false);
 }
 
-static bool is_met(const struct report_target *t)
+bool report_is_met(const struct report_target *t)
 {
 	return t->at_most ? t->value <= t->limit : t->value >= t->limit;
+}
+
+struct plot *report_plot(struct report_part *p, const char *suffix, enum plot_kind kind, struct plot_axis x,
+	struct plot_axis y)
+{
+	char *key = alloc_text("%s%s%s", p->key, *suffix ? "_" : "", suffix);
+
+	p->plot = alloc_grow(p->plot, p->plots + 1, sizeof(struct plot *));
+	p->plot[p->plots] = plot_new(key, kind, x, y);
+	free(key);
+	return p->plot[p->plots++];
+}
+
+double report_value(const struct report_part *p, size_t row, size_t column)
+{
+	const struct report_cell *c = &p->cell[row * p->column_count + column];
+
+	return c->kind == CELL_EMPTY || c->kind == CELL_WORDS ? NAN : c->value.median;
+}
+
+const char *report_text(const struct report_part *p, size_t row, size_t column)
+{
+	const struct report_cell *c = &p->cell[row * p->column_count + column];
+
+	return c->kind == CELL_WORDS ? c->words : "";
+}
+
+/* The heading without the unit at its end, which the axis says. */
+static char *series_name(const struct report_column *c)
+{
+	static const char *const units[] = { " us", " GB/s", ", pages/s" };
+	const char *heading = c->heading ? c->heading : c->stem;
+	size_t len = strlen(heading);
+
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+		if (len > strlen(units[i]) && strcmp(heading + len - strlen(units[i]), units[i]) == 0)
+			return alloc_text("%.*s", (int)(len - strlen(units[i])), heading);
+	return copy(heading);
+}
+
+struct plot *report_bars(struct report_part *p, struct plot_axis x, size_t first, size_t second,
+	const size_t *values, size_t value_count)
+{
+	struct plot *plot = report_plot(p, "plot", PLOT_BARS, x, (struct plot_axis){ 0 });
+
+	for (size_t r = 0; r < p->rows; r++) {
+		const char *more = second == SIZE_MAX ? "" : report_text(p, r, second);
+		char *name = alloc_text("%s%s%s", report_text(p, r, first), *more ? ": " : "", more);
+
+		for (size_t v = 0; v < value_count; v++) {
+			char *series = series_name(&p->columns[values[v]]);
+
+			if (!isnan(report_value(p, r, values[v])))
+				plot_bar(
+					plot, plot_series(plot, series), name, report_value(p, r, values[v]));
+			free(series);
+		}
+		free(name);
+	}
+	if (plot_drawn(plot))
+		return plot;
+	plot_free(plot);
+	p->plots--;
+	return NULL;
+}
+
+struct report_part *report_find(const struct report *r, const char *key)
+{
+	for (size_t i = 0; i < r->parts; i++)
+		if (strcmp(r->part[i].key, key) == 0)
+			return &r->part[i];
+	return NULL;
 }
 
 /* --- text --------------------------------------------------------------------------------------------------
@@ -229,47 +287,59 @@ static bool is_shown(const struct report_part *p, size_t column)
 	return false;
 }
 
-static void print_table(FILE *out, const struct report_part *p)
+bool report_grid(const struct report_part *p, struct table *t)
 {
-	const char **headings = alloc_array(p->column_count, sizeof(*headings));
+	const char **headings;
 	size_t shown = 0;
-	struct table t;
 
+	if (!p->rows)
+		return false;
+	headings = alloc_array(p->column_count, sizeof(*headings));
 	for (size_t c = 0; c < p->column_count; c++)
 		if (is_shown(p, c))
 			headings[shown++] = p->columns[c].heading;
-	table_init(&t, headings, shown);
+	table_init(t, headings, shown);
 	for (size_t i = 0; i < p->rows * p->column_count; i++)
 		if (is_shown(p, i % p->column_count))
-			add_text_cell(&t, &p->cell[i]);
-	table_print(&t, out, 2);
-	table_free(&t);
-	free(headings);
+			add_text_cell(t, &p->cell[i]);
+	return true;
+}
+
+void report_grid_free(struct table *t)
+{
+	const char *const *headings = t->headings;
+
+	table_free(t);
+	free((void *)headings);
 }
 
 static void print_target(FILE *out, const struct report_target *t)
 {
 	char value[UNITS_MAX], limit[UNITS_MAX];
 
-	fprintf(out, "  %s  %s: %s %s (target: %s %s %s)\n", is_met(t) ? "met   " : "MISSED", t->what,
+	fprintf(out, "  %s  %s: %s %s (target: %s %s %s)\n", report_is_met(t) ? "met   " : "MISSED", t->what,
 		units_digits(value, t->value), t->unit, t->at_most ? "at most" : "at least",
 		units_digits(limit, t->limit), t->unit);
 }
 
 static void print_part(FILE *out, const struct report_part *p)
 {
+	struct table t;
+
 	fprintf(out, "\n%s\n", p->title);
 	print_sentence(out, p->meaning);
 	fputc('\n', out);
-	if (p->rows)
-		print_table(out, p);
+	if (report_grid(p, &t)) {
+		table_print(&t, out, 2);
+		report_grid_free(&t);
+	}
 	for (size_t i = 0; i < p->notes; i++)
 		print_sentence(out, p->note[i]);
 	for (size_t i = 0; i < p->targets; i++)
 		print_target(out, &p->target[i]);
 }
 
-static const struct report_fact *fact(const struct report *r, const char *key)
+const struct report_fact *report_find_fact(const struct report *r, const char *key)
 {
 	for (size_t i = 0; i < r->facts; i++)
 		if (strcmp(r->fact[i].key, key) == 0)
@@ -278,44 +348,47 @@ static const struct report_fact *fact(const struct report *r, const char *key)
 }
 
 /* "memory_bytes" is "memory": the value says its unit. */
-static void print_fact(FILE *out, const struct report_fact *f)
+void report_fact_words(const struct report_fact *f, char name[64], char value[128])
 {
 	size_t len = strlen(f->key);
 	bool bytes = len > 6 && strcmp(f->key + len - 6, "_bytes") == 0;
 	char b[UNITS_MAX];
 
-	for (size_t i = 0; i < len - (bytes ? 6 : 0); i++)
-		fputc(f->key[i] == '_' ? ' ' : f->key[i], out);
-	fputc(' ', out);
-	if (f->kind == FACT_TEXT)
-		fputs(f->text, out);
+	snprintf(name, 64, "%.*s", (int)(len - (bytes ? 6 : 0)), f->key);
+	for (char *p = name; *p; p++)
+		*p = *p == '_' ? ' ' : *p;
+	if (f->kind == REPORT_TEXT)
+		snprintf(value, 128, "%s", f->text);
+	else if (f->kind == REPORT_FLAG)
+		snprintf(value, 128, "%s", f->number ? "yes" : "no");
 	else if (bytes)
-		fputs(f->number == UINT64_MAX ? "none" : units_bytes(b, f->number), out);
+		snprintf(value, 128, "%s", f->number == UINT64_MAX ? "none" : units_bytes(b, f->number));
 	else
-		fprintf(out, "%llu", (unsigned long long)f->number);
+		snprintf(value, 128, "%llu", (unsigned long long)f->number);
 }
 
 void report_print(const struct report *r, FILE *out)
 {
 	const struct report_fact *f;
+	char name[64], value[128];
 	const char *sep = "";
 
 	for (size_t i = 0; i < r->facts; i++) {
-		if (r->fact[i].kind == FACT_FLAG)
+		if (r->fact[i].kind == REPORT_FLAG)
 			continue;
-		fputs(sep, out);
-		print_fact(out, &r->fact[i]);
+		report_fact_words(&r->fact[i], name, value);
+		fprintf(out, "%s%s %s", sep, name, value);
 		sep = ", ";
 	}
 	fputc('\n', out);
-	f = fact(r, "busy");
+	f = report_find_fact(r, "busy");
 	if (f && f->number)
 		fputs("The machine was busy when this began: expect figures that are too slow, and wide "
 		      "spreads.\n",
 			out);
 	for (size_t i = 0; i < r->parts; i++)
 		print_part(out, &r->part[i]);
-	f = fact(r, "interrupted");
+	f = report_find_fact(r, "interrupted");
 	if (f && f->number)
 		fputs("\nInterrupted: what is above had been measured until then.\n", out);
 }
@@ -371,8 +444,49 @@ static json_object *json_target(const struct report_target *t)
 	json_object_object_add(o, "value", json_double(t->value));
 	json_object_object_add(o, t->at_most ? "at_most" : "at_least", json_double(t->limit));
 	json_object_object_add(o, "unit", json_object_new_string(t->unit));
-	json_object_object_add(o, "met", json_object_new_boolean(is_met(t)));
+	json_object_object_add(o, "met", json_object_new_boolean(report_is_met(t)));
 	return o;
+}
+
+static json_object *json_series(const struct plot *p, const struct plot_series *s)
+{
+	json_object *o = json_object_new_object(), *points = json_object_new_array();
+
+	for (size_t i = 0; i < s->points; i++) {
+		json_object *point = json_object_new_array();
+
+		if (p->kind == PLOT_BARS)
+			json_object_array_add(
+				point, json_object_new_string(p->category[(size_t)s->point[i].y]));
+		json_object_array_add(point, json_double(s->point[i].x));
+		if (p->kind != PLOT_BARS)
+			json_object_array_add(point, json_double(s->point[i].y));
+		json_object_array_add(points, point);
+	}
+	json_object_object_add(o, "name", json_object_new_string(s->name));
+	json_object_object_add(o, "points", points);
+	return o;
+}
+
+static json_object *json_plots(const struct report_part *p)
+{
+	json_object *plots = json_object_new_array();
+
+	for (size_t i = 0; i < p->plots; i++) {
+		const struct plot *plot = p->plot[i];
+		json_object *o = json_object_new_object(), *series = json_object_new_array();
+
+		json_object_object_add(o, "key", json_object_new_string(plot->key));
+		json_object_object_add(o, "title", json_object_new_string(plot->title));
+		json_object_object_add(o, "x", json_object_new_string(plot->x.label));
+		if (plot->y.label)
+			json_object_object_add(o, "y", json_object_new_string(plot->y.label));
+		for (size_t j = 0; j < plot->count; j++)
+			json_object_array_add(series, json_series(plot, &plot->series[j]));
+		json_object_object_add(o, "series", series);
+		json_object_array_add(plots, o);
+	}
+	return plots;
 }
 
 static json_object *json_part(const struct report_part *p)
@@ -396,39 +510,110 @@ static json_object *json_part(const struct report_part *p)
 	json_object_object_add(o, "rows", rows);
 	json_object_object_add(o, "notes", notes);
 	json_object_object_add(o, "targets", targets);
+	if (p->plots)
+		json_object_object_add(o, "plots", json_plots(p));
 	return o;
 }
 
 static json_object *json_fact(const struct report_fact *f)
 {
 	switch (f->kind) {
-	case FACT_TEXT:
+	case REPORT_TEXT:
 		return json_object_new_string(f->text);
-	case FACT_FLAG:
+	case REPORT_FLAG:
 		return json_object_new_boolean(f->number != 0);
 	default:
 		return f->number == UINT64_MAX ? NULL : json_object_new_uint64(f->number);
 	}
 }
 
-int report_json(const struct report *r, const char *path)
+void report_json_to(const struct report *r, FILE *out)
 {
 	json_object *o = json_object_new_object(), *parts = json_object_new_object();
-	FILE *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
-	int err = out ? 0 : -errno;
 
 	for (size_t i = 0; i < r->facts; i++)
 		json_object_object_add(o, r->fact[i].key, json_fact(&r->fact[i]));
 	for (size_t i = 0; i < r->parts; i++)
 		json_object_object_add(parts, r->part[i].key, json_part(&r->part[i]));
 	json_object_object_add(o, "parts", parts);
-	if (out && (fprintf(out, "%s\n", json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY)) < 0 ||
-			   fflush(out)))
-		err = -errno;
-	if (out && out != stdout && fclose(out) && !err)
-		err = -errno;
+	fprintf(out, "%s\n", json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY));
 	json_object_put(o);
+}
+
+int report_json(const struct report *r, const char *path)
+{
+	FILE *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
+	int err = 0;
+
+	if (!out)
+		return -errno;
+	errno = 0;
+	report_json_to(r, out);
+	if (fflush(out) || ferror(out))
+		err = errno ? -errno : -EIO;
+	if (out != stdout && fclose(out) && !err)
+		err = -errno;
 	return err;
+}
+
+/* --- CSV ---------------------------------------------------------------------------------------------------
+ */
+
+static bool has_values(const struct report_part *p, size_t column, bool spread)
+{
+	for (size_t r = 0; r < p->rows; r++) {
+		enum cell_kind kind = p->cell[r * p->column_count + column].kind;
+
+		if (spread ? kind == CELL_SPREAD : kind != CELL_EMPTY)
+			return true;
+	}
+	return false;
+}
+
+static void csv_heading(FILE *out, const struct report_column *c, const char *middle, const char **sep)
+{
+	fprintf(out, "%s%s%s%s%s", *sep, c->stem, middle, c->unit ? "_" : "", c->unit ? c->unit : "");
+	*sep = ",";
+}
+
+static void csv_cell(FILE *out, const struct report_cell *c, bool spread, const char **sep)
+{
+	fputs(*sep, out);
+	*sep = ",";
+	if (c->kind == CELL_WORDS)
+		plot_quote(out, c->words);
+	else if (c->kind != CELL_EMPTY)
+		fprintf(out, c->kind == CELL_BYTES ? "%.0f" : "%.6g", c->value.median);
+	if (!spread)
+		return;
+	if (c->kind == CELL_SPREAD)
+		fprintf(out, ",%.6g,%.6g", c->value.q1, c->value.q3);
+	else
+		fputs(",,", out);
+}
+
+void report_csv(const struct report_part *p, FILE *out)
+{
+	const char *sep = "";
+
+	for (size_t c = 0; c < p->column_count; c++) {
+		if (!has_values(p, c, false))
+			continue;
+		csv_heading(out, &p->columns[c], "", &sep);
+		if (has_values(p, c, true)) {
+			csv_heading(out, &p->columns[c], "_q1", &sep);
+			csv_heading(out, &p->columns[c], "_q3", &sep);
+		}
+	}
+	fputc('\n', out);
+	for (size_t r = 0; r < p->rows; r++) {
+		sep = "";
+		for (size_t c = 0; c < p->column_count; c++)
+			if (has_values(p, c, false))
+				csv_cell(
+					out, &p->cell[r * p->column_count + c], has_values(p, c, true), &sep);
+		fputc('\n', out);
+	}
 }
 
 static void part_free(struct report_part *p)
@@ -441,6 +626,9 @@ static void part_free(struct report_part *p)
 		free(p->target[i].key);
 		free(p->target[i].what);
 	}
+	for (size_t i = 0; i < p->plots; i++)
+		plot_free(p->plot[i]);
+	free(p->plot);
 	free(p->cell);
 	free(p->note);
 	free(p->target);

@@ -12,7 +12,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "tool/plot.h"
 #include "tool/sample.h"
+#include "tool/table.h"
 
 /* A column. Its JSON key is stem_unit (stem alone without a unit); a value with spread adds stem_q1_unit and
  * stem_q3_unit. */
@@ -32,6 +34,23 @@ struct report_part {
 	size_t targets;
 	char **note;
 	size_t notes;
+	struct plot **plot; /* the part's own */
+	size_t plots;
+};
+
+struct report_target {
+	char *key, *what;
+	const char *unit;
+	double value, limit;
+	bool at_most;
+};
+
+enum report_fact_kind { REPORT_TEXT, REPORT_NUMBER, REPORT_FLAG };
+
+struct report_fact {
+	enum report_fact_kind kind;
+	char *key, *text;
+	uint64_t number;
 };
 
 struct report {
@@ -68,10 +87,39 @@ void report_at_most(struct report_part *p, const char *key, const char *what, do
 void report_at_least(struct report_part *p, const char *key, const char *what, double value, double limit,
 	const char *unit);
 
+bool report_is_met(const struct report_target *t);
+
+/* A plot that goes with the part, which owns it; its key is that of the part with _suffix ("" for none). */
+struct plot *report_plot(struct report_part *p, const char *suffix, enum plot_kind kind, struct plot_axis x,
+	struct plot_axis y);
+/* Bars from the part's own table: a category for each row, named by its words in one or two columns (second
+ * is SIZE_MAX for one), and a series for each of the columns of numbers, named by its heading. NULL when no
+ * row has such a number. */
+struct plot *report_bars(struct report_part *p, struct plot_axis x, size_t first, size_t second,
+	const size_t *values, size_t value_count);
+
+/* A value of the newest report: the number at a row and a column, NAN when there is none. */
+double report_value(const struct report_part *p, size_t row, size_t column);
+/* The words there, "" when there are none. */
+const char *report_text(const struct report_part *p, size_t row, size_t column);
+/* NULL: there is no such part, or fact. */
+struct report_part *report_find(const struct report *r, const char *key);
+const struct report_fact *report_find_fact(const struct report *r, const char *key);
+/* The fact as a person reads it: name and value. */
+void report_fact_words(const struct report_fact *f, char name[64], char value[128]);
+
+/* The part's table as it is printed; the caller frees it with report_grid_free. False: there is none. */
+bool report_grid(const struct report_part *p, struct table *t);
+void report_grid_free(struct table *t);
+/* Every column that has a value, with the keys of the JSON as headings. */
+void report_csv(const struct report_part *p, FILE *out);
+
 /* Text: facts on top, then the parts. */
 void report_print(const struct report *r, FILE *out);
 /* 0 or negative errno. path "-" is standard output. */
 int report_json(const struct report *r, const char *path);
+/* The same into an open file, whose error indicator tells of failures. */
+void report_json_to(const struct report *r, FILE *out);
 void report_free(struct report *r);
 
 #endif
