@@ -51,6 +51,12 @@ static const char *bytes(char buf[UNITS_MAX], uint64_t v)
 	return v == TOP_UNKNOWN ? strcpy(buf, "-") : units_bytes(buf, v);
 }
 
+/* Bytes as a rate; the other side may claim anything. */
+static const char *flow(char buf[UNITS_MAX], double v)
+{
+	return units_bytes(buf, v < 1e18 ? (uint64_t)v : UINT64_MAX);
+}
+
 /* --- the head --------------------------------------------------------------------------------------------
  */
 
@@ -77,8 +83,7 @@ static void put_rates(struct page *p, const struct top_view *v)
 		number(a[2], v->odp[TOP_ODP_page_invalidations_handled]),
 		number(a[3], v->odp[TOP_ODP_page_prefetch]), number(a[4], v->odp[TOP_ODP_page_readahead]));
 	put(p, TOP_PLAIN, "traffic  in %s/s, out %s/s, packets %s/s in, %s/s out; retries %s/s",
-		units_bytes(a[0], (uint64_t)v->dev[TOP_DEV_rx_bytes]),
-		units_bytes(a[1], (uint64_t)v->dev[TOP_DEV_tx_bytes]),
+		flow(a[0], v->dev[TOP_DEV_rx_bytes]), flow(a[1], v->dev[TOP_DEV_tx_bytes]),
 		number(a[2], v->dev[TOP_DEV_rx_packets]), number(a[3], v->dev[TOP_DEV_tx_packets]),
 		number(a[4], v->dev[TOP_DEV_retransmits] + v->dev[TOP_DEV_rnr_nak_rcvd]));
 }
@@ -97,9 +102,9 @@ static void put_time(struct page *p, const struct top_view *v)
 	put(p, c,
 		"its time %s/s, mostly %s: in line %.0f%%, disk or swap %.0f%% (%s/s), driver %.0f%%, waking "
 		"%.0f%%",
-		units_time(a[0], (uint64_t)(all / v->seconds)), top_verdict(t), (double)t->waited * part,
-		(double)t->reads * part, number(a[1], v->read_events), (double)t->work * part,
-		(double)t->resume * part);
+		units_time(a[0], all / v->seconds < 1e18 ? (uint64_t)(all / v->seconds) : UINT64_MAX),
+		top_verdict(t), (double)t->waited * part, (double)t->reads * part,
+		number(a[1], v->read_events), (double)t->work * part, (double)t->resume * part);
 }
 
 static void put_memory(struct page *p, const struct top_view *v)
@@ -158,8 +163,8 @@ static void put_region(struct page *p, const struct top_region_view *v)
 		v->region->kind == UNPIN_REGION_IMPLICIT ? "all" : units_bytes(a[1], v->region->length),
 		top_heat_names[v->heat], a[0], top_strip(strip, &v->region->residency),
 		number(a[2], v->faults), number(a[3], v->majors), number(a[4], v->invalidations),
-		number(a[5], v->prefetched), number(a[6], v->ahead), units_bytes(a[7], (uint64_t)v->bytes_in),
-		units_bytes(a[8], (uint64_t)v->bytes_out));
+		number(a[5], v->prefetched), number(a[6], v->ahead), flow(a[7], v->bytes_in),
+		flow(a[8], v->bytes_out));
 }
 
 static void put_regions(struct page *p, const struct top_view *v, size_t from, size_t n)

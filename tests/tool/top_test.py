@@ -40,8 +40,8 @@ def case(function):
 
 
 @contextlib.contextmanager
-def load(*args):
-    p = subprocess.Popen([UNPIN, 'run', '--', LOAD] + list(args), env=ENV, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+def load(*args, settings=()):
+    p = subprocess.Popen([UNPIN, 'run'] + list(settings) + ['--', LOAD] + list(args), env=ENV, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT, text=True)
     try:
         said = p.stdout.readline()
@@ -140,6 +140,20 @@ def a_queue_pair_that_waits_says_how_long():
         assert waiting[1][0]['waiting_ns'] - waiting[0][0]['waiting_ns'] > 3e8, waiting
         other = [q for q in after['queue_pairs'] if not q['waiting_ns']]
         assert [q['outstanding'] for q in other] == [1], other
+
+
+def retries_are_those_of_their_queue_pair():
+    with load('memory', settings=('--loss', '2%')) as p:
+        look = looks(p, n=4)[-1]
+        # One of the pair sends; only the other's answers are lost, and those are sent again because they are asked for again.
+        again = sorted(q['retransmits'] for q in look['queue_pairs'])
+        assert again[0] == 0 and again[1] > 0, look['queue_pairs']
+
+
+def time_that_was_asked_for_is_told_from_the_drivers():
+    with load('memory', settings=('--fault-latency', '5ms')) as p:
+        look = looks(p, n=2)[-1]
+        assert any(s['took_ns'] >= 5e6 and 'held back' in s['why'] for s in look['slowest']), look['slowest']
 
 
 def lines_have_a_time_and_a_subject():
@@ -369,7 +383,8 @@ def a_terminal_of_no_known_kind_is_refused():
 
 
 for f in (faults_that_need_no_disk_are_not_called_that, pages_in_memory_are_where_they_are, a_disk_read_is_called_that, the_squeeze_is_seen,
-          a_queue_pair_that_waits_says_how_long, lines_have_a_time_and_a_subject, what_a_filter_leaves_is_printed,
+          a_queue_pair_that_waits_says_how_long, retries_are_those_of_their_queue_pair, time_that_was_asked_for_is_told_from_the_drivers,
+          lines_have_a_time_and_a_subject, what_a_filter_leaves_is_printed,
           the_only_process_needs_no_number, the_end_of_the_process_ends_it, what_cannot_be_watched_is_explained,
           another_users_process_is_refused, a_device_of_the_kernel_has_the_counters_of_its_ports,
           the_screen_shows_a_busy_process_and_obeys_keys, a_tiny_terminal_does, the_end_of_the_process_is_told_on_the_screen,
