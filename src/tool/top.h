@@ -210,7 +210,7 @@ void top_filter(struct top_view *v, const char *text);
 #define TOP_WORDS 128
 const char *top_kind_name(uint32_t kind);
 const char *top_qp_state_name(uint32_t state);
-/* "disk or swap read; for a write, file" */
+/* "disk or swap; write, file" */
 char *top_why(char buf[TOP_WORDS], const struct top_slow *s);
 /* Percent in memory; < 0: not known. */
 double top_resident(const struct top_residency *r);

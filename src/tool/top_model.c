@@ -73,12 +73,12 @@ char *top_why(char buf[TOP_WORDS], const struct top_slow *s)
 		{ UNPIN_SLOW_HELD_BACK, "held back for the latency asked for" },
 	};
 	bool line = s->waited_ns > s->resolved_ns;
-	const char *cause = line && s->reads ? "waited in line, then a disk or swap read"
-			    : line	     ? "waited in line"
-			    : s->reads	     ? "disk or swap read"
+	const char *cause = line && s->reads ? "in line, then disk or swap"
+			    : line	     ? "in line"
+			    : s->reads	     ? "disk or swap"
 					     : "kernel and driver";
 	size_t used = (size_t)snprintf(
-		buf, TOP_WORDS, "%s; for a %s", cause, s->flags & UNPIN_SLOW_WRITE ? "write" : "read");
+		buf, TOP_WORDS, "%s; %s", cause, s->flags & UNPIN_SLOW_WRITE ? "write" : "read");
 
 	for (size_t i = 0; i < COUNT(words) && used < TOP_WORDS; i++)
 		if (s->flags & words[i].flag)

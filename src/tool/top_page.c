@@ -200,25 +200,39 @@ static void put_qps(struct page *p, const struct top_view *v, size_t from, size_
 		put(p, TOP_DIM, "none%s", *p->look->filter ? " that the filter leaves" : "");
 }
 
+#define WIDE 100u /* narrower pages tell why rather than in which region */
+
 static void put_slow(struct page *p, const struct top_slow_view *v)
 {
+	enum top_colour c =
+		v->slow->reads && v->slow->resolved_ns > v->slow->waited_ns ? TOP_WARNING : TOP_PLAIN;
 	char a[4][UNITS_MAX], region[32], why[TOP_WORDS];
 
+	units_time(a[0], v->took_ns);
+	units_time(a[1], v->slow->waited_ns);
+	units_time(a[2], v->slow->resolved_ns);
+	units_time(a[3], v->ago_ns);
+	top_why(why, v->slow);
+	if (width_of(p) < WIDE) {
+		put(p, c, "%9s %9s %8s %-14" PRIx64 " %s", a[0], a[1], a[3], v->slow->addr, why);
+		return;
+	}
 	if (v->region)
 		snprintf(region, sizeof(region), "%.4s %" PRIx64, top_kind_name(v->region->kind),
 			v->region->addr);
 	else
 		strcpy(region, "gone");
-	put(p, v->slow->reads && v->slow->resolved_ns > v->slow->waited_ns ? TOP_WARNING : TOP_PLAIN,
-		"%9s %9s %9s %8s %-14" PRIx64 " %-19s %s", units_time(a[0], v->took_ns),
-		units_time(a[1], v->slow->waited_ns), units_time(a[2], v->slow->resolved_ns),
-		units_time(a[3], v->ago_ns), v->slow->addr, region, top_why(why, v->slow));
+	put(p, c, "%9s %9s %9s %8s %-14" PRIx64 " %-19s %s", a[0], a[1], a[2], a[3], v->slow->addr, region,
+		why);
 }
 
 static void put_slowest(struct page *p, const struct top_view *v, size_t from, size_t n)
 {
-	put(p, TOP_HEADING, "%9s %9s %9s %8s %-14s %-19s %s", "SLOWEST", "in line", "resolving", "ago",
-		"address", "region", "why");
+	if (width_of(p) < WIDE)
+		put(p, TOP_HEADING, "%9s %9s %8s %-14s %s", "SLOWEST", "in line", "ago", "address", "why");
+	else
+		put(p, TOP_HEADING, "%9s %9s %9s %8s %-14s %-19s %s", "SLOWEST", "in line", "resolving",
+			"ago", "address", "region", "why");
 	for (size_t i = from; i < v->slows && i < from + n; i++)
 		put_slow(p, &v->slow[i]);
 	if (!v->slows)

@@ -219,9 +219,9 @@ static void a_slow_fault_belongs_to_the_smallest_region_around_it(void **state)
 	top_sort(&view, TOP_BY_FAULTS, false);
 	assert_int_equal(view.slow[0].slow->addr, 0x99000);
 	assert_null(view.slow[0].region);
-	assert_string_equal(top_why(why, view.slow[0].slow), "disk or swap read; for a write");
+	assert_string_equal(top_why(why, view.slow[0].slow), "disk or swap; write");
 	assert_int_equal(view.slow[1].region->addr, 0x10000);
-	assert_non_null(strstr(top_why(why, view.slow[1].slow), "waited in line, then a disk or swap read"));
+	assert_non_null(strstr(top_why(why, view.slow[1].slow), "in line, then disk or swap; read"));
 	assert_int_equal(view.slow[2].region->addr, 0x12345);
 	assert_int_equal(view.slow[2].took_ns, 6);
 	assert_int_equal(view.slow[2].ago_ns, SECOND);

@@ -140,6 +140,14 @@ static void a_panel_of_its_own_has_the_whole_screen(void **state)
 	assert_int_equal(lines_with("kernel and driver; "), UNPIN_SLOW_FAULTS);
 }
 
+static void eighty_columns_tell_why(void **state)
+{
+	look.width = 80;
+	look.panel = TOP_SLOWEST;
+	assert_int_equal(lines_with("kernel and driver; read"), UNPIN_SLOW_FAULTS);
+	assert_int_equal(lines_with("in line      ago address        why"), 1);
+}
+
 static void a_disk_read_is_told_from_the_driver(void **state)
 {
 	assert_int_equal(
@@ -196,6 +204,7 @@ int main(void)
 		CASE(a_tiny_terminal_still_has_the_process_the_verdict_and_a_region),
 		CASE(each_list_has_rows_when_all_are_long),
 		CASE(a_panel_of_its_own_has_the_whole_screen),
+		CASE(eighty_columns_tell_why),
 		CASE(a_disk_read_is_told_from_the_driver),
 		CASE(the_group_near_its_limit_is_marked),
 		CASE(states_of_the_screen_are_said),

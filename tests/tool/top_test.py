@@ -116,7 +116,7 @@ def a_disk_read_is_called_that():
         for look in seen:
             assert look['fault_time']['io_ns'] > 0 and look['fault_time']['io_events_per_s'] > 0, look['fault_time']
             assert look['odp_per_s']['faults_major'] > 0, look['odp_per_s']
-            assert any(s['reads'] and 'disk or swap read' in s['why'] and 'file' in s['why'] for s in look['slowest']), look['slowest']
+            assert any(s['reads'] and 'disk or swap' in s['why'] and 'file' in s['why'] for s in look['slowest']), look['slowest']
 
 
 def the_squeeze_is_seen():
