@@ -2,7 +2,7 @@
 /* Page faults a second against queue pairs, and against threads with queue pairs of their own. */
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -43,6 +43,8 @@ struct worker {
 	struct endpoint e; /* a copy, whose queues are the thread's own */
 	struct ibv_qp *qp[QPS_MOST];
 	unsigned qps, number, workers;
+	unsigned outstanding[QPS_MOST], total, turn; /* requests; the queue pair that had the last one */
+	uint64_t deadline;
 	pthread_t thread;
 	int err;
 };
@@ -76,7 +78,49 @@ static int open_worker(struct worker *w, struct scaling *s, unsigned qps)
 	return err;
 }
 
-/* Requests go to the queue pairs in turn. */
+/* Takes what completed off the queue pairs that it belongs to. 0 or negative errno with a sentence. */
+static int take(struct worker *w)
+{
+	struct ibv_wc wc[16];
+	int n = ibv_poll_cq(w->e.cq, 16, wc);
+
+	for (int i = 0; i < n; i++) {
+		unsigned qp = 0;
+
+		if (wc[i].status != IBV_WC_SUCCESS) {
+			snprintf(w->e.why, sizeof(w->e.why), "a request failed: %s",
+				ibv_wc_status_str(wc[i].status));
+			return -EIO;
+		}
+		while (qp + 1 < w->qps && w->qp[qp]->qp_num != wc[i].qp_num)
+			qp++;
+		w->outstanding[qp]--;
+		w->total--;
+	}
+	if (n > 0)
+		return 0;
+	if (n < 0) {
+		snprintf(w->e.why, sizeof(w->e.why), "cannot poll the completion queue");
+		return -EIO;
+	}
+	machine_relax();
+	return endpoint_patience(&w->e, &w->deadline, "completion");
+}
+
+/* The next queue pair in turn that has room. */
+static int next_qp(struct worker *w)
+{
+	int err = 0;
+
+	w->deadline = 0;
+	while (!err && w->total == w->qps * DEPTH)
+		err = take(w);
+	do
+		w->turn = (w->turn + 1) % w->qps;
+	while (!err && w->outstanding[w->turn] == DEPTH);
+	return err;
+}
+
 static void *work(void *arg)
 {
 	struct worker *w = arg;
@@ -86,19 +130,21 @@ static void *work(void *arg)
 		.lkey = s->source.mr->lkey,
 		.length = 8,
 		.rkey = s->target.mr->rkey };
-	struct endpoint_done done = { 0 };
-	unsigned posted = 0, depth = w->qps * DEPTH;
 
 	for (size_t i = w->number; !w->err && i < s->pages; i += w->workers) {
-		w->e.qp = w->qp[posted % w->qps];
+		w->err = next_qp(w);
+		w->e.qp = w->qp[w->turn];
 		op.remote = (uintptr_t)s->target.addr + machine_scatter(i, s->pages);
-		w->err = endpoint_post(&w->e, &op);
-		posted++;
-		if (!w->err && posted >= depth)
-			w->err = endpoint_wait(&w->e, &done, posted + 1 - depth, 0);
+		if (!w->err)
+			w->err = endpoint_post(&w->e, &op);
+		if (!w->err) {
+			w->outstanding[w->turn]++;
+			w->total++;
+		}
 	}
-	if (!w->err)
-		w->err = endpoint_wait(&w->e, &done, posted, 0);
+	w->deadline = 0;
+	while (!w->err && w->total)
+		w->err = take(w);
 	return NULL;
 }
 

@@ -254,7 +254,18 @@ static void print_sentence(FILE *out, const char *text)
 	fputc('\n', out);
 }
 
-static void add_text_cell(struct table *t, const struct report_cell *c)
+/* Numbers of things are whole, those of other quantities have about three digits. */
+static void add_text_number(struct table *t, const struct report_column *column, double value)
+{
+	char text[UNITS_MAX];
+
+	if (column->unit && strcmp(column->unit, "count") == 0 && value == floor(value))
+		table_add(t, "%.0f", value);
+	else
+		table_add(t, "%s", units_digits(text, value));
+}
+
+static void add_text_cell(struct table *t, const struct report_column *column, const struct report_cell *c)
 {
 	char m[UNITS_MAX], a[UNITS_MAX], b[UNITS_MAX];
 
@@ -266,7 +277,7 @@ static void add_text_cell(struct table *t, const struct report_cell *c)
 		table_add(t, "%s", c->words);
 		break;
 	case CELL_NUMBER:
-		table_add(t, "%s", units_digits(m, c->value.median));
+		add_text_number(t, column, c->value.median);
 		break;
 	case CELL_BYTES:
 		table_add(t, "%s", units_bytes(m, (uint64_t)c->value.median));
@@ -301,7 +312,7 @@ bool report_grid(const struct report_part *p, struct table *t)
 	table_init(t, headings, shown);
 	for (size_t i = 0; i < p->rows * p->column_count; i++)
 		if (is_shown(p, i % p->column_count))
-			add_text_cell(t, &p->cell[i]);
+			add_text_cell(t, &p->columns[i % p->column_count], &p->cell[i]);
 	return true;
 }
 

@@ -6,14 +6,20 @@
 Figures are never judged here, for the machine may be busy: what is there, what must be zero, and what must add up is.
 """
 import contextlib
+import csv
+import glob
+import html
+import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree
 
 UNPIN = os.path.realpath(sys.argv[1])
 DEVICE = 'bt%d' % os.getpid()
@@ -206,6 +212,221 @@ def a_small_limit_on_locked_memory_is_explained():
     assert all('register_p50_us' in r for r in part['rows'] if r['region'] == 'on demand'), part
 
 
+LEFT = ['/sys/fs/cgroup/memory/unpin-bench-*', '/sys/fs/cgroup/unpin-bench-*', '/var/tmp/unpin-bench-*']
+LONG = ['sizes', 'distribution', 'prefetch', 'scaling', 'held', 'reuse', 'squeeze']
+
+
+def names(folder):
+    return set(os.listdir(folder))
+
+
+def read(*path):
+    with open(os.path.join(*path), encoding='utf-8') as f:
+        return f.read()
+
+
+def check_report(folder):
+    """What must be so of any report, finished or not; returns its JSON."""
+    result = json.loads(read(folder, 'bench.json'))
+    page = read(folder, 'index.html')
+    assert '<script' not in page and page.rstrip().endswith('</html>'), page[-200:]
+    assert set(re.findall(r'https?://[^"\' <]+', page)) <= {'http://www.w3.org/2000/svg'}, 'the page needs a network'
+    drawn = 0
+    for key, part in result['parts'].items():
+        if part['rows']:
+            rows = list(csv.DictReader(io.StringIO(read(folder, key + '.csv'))))
+            assert len(rows) == len(part['rows']), key
+            for row, told in zip(rows, part['rows']):
+                assert {k for k, v in row.items() if v} >= {k for k in told if k in row}, (row, told)
+        for plot in part.get('plots', []):
+            assert plot['title'].endswith('.') and plot['x'], plot
+            if plot['key'] + '.svg' not in names(folder):
+                continue
+            drawn += 1
+            root = xml.etree.ElementTree.parse(os.path.join(folder, plot['key'] + '.svg')).getroot()
+            assert root.tag.endswith('svg') and len(root.findall('.//{*}path')) > 5, plot['key']
+            points = list(csv.reader(io.StringIO(read(folder, plot['key'] + '.csv'))))
+            assert len(points) == 1 + sum(len(s['points']) for s in plot['series']), plot['key']
+    assert page.count('<svg') == drawn, (page.count('<svg'), drawn)
+    # Nothing is left of files that were being written, and every file that is there is named by the page.
+    assert not [n for n in names(folder) if n.startswith('.')], names(folder)
+    assert names(folder) == set(page.splitlines()[1].split()[4:-1]) | {'index.html'}, names(folder)
+    return result, drawn
+
+
+PROBE = """<script>
+window.problems = [];
+window.onerror = function (what) { window.problems.push(what); };
+window.onload = function () {
+  const empty = [], cut = [];
+  for (const svg of document.querySelectorAll('svg')) {
+    const box = svg.viewBox.baseVal, marks = svg.querySelectorAll('[class^=f], .n');
+    if (![...marks].some(m => m.getTotalLength() > 1)) empty.push(svg.getAttribute('aria-label'));
+    for (const text of svg.querySelectorAll('text')) {
+      const b = text.getBoundingClientRect(), s = svg.getBoundingClientRect();
+      if (b.left < s.left - 1 || b.right > s.right + 1 || b.top < s.top - 1 || b.bottom > s.bottom + 1)
+        cut.push(text.textContent);
+    }
+  }
+  const out = document.createElement('pre');
+  out.id = 'told';
+  out.textContent = JSON.stringify({svgs: document.querySelectorAll('svg').length, empty: empty, cut: cut,
+    problems: window.problems, wide: document.documentElement.scrollWidth > window.innerWidth});
+  document.body.appendChild(out);
+};
+</script>"""
+
+
+def look_at(folder, svgs):
+    """The page in a browser: every plot is drawn, no text is cut off. A copy of it, with a script that looks."""
+    browser = shutil.which('chromium') or shutil.which('chromium-browser') or shutil.which('google-chrome')
+    if not browser:
+        raise Skip('the report is there, but there is no Chromium to look at its page')
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = os.path.join(scratch, 'copy.html')
+        with open(copy, 'w', encoding='utf-8') as f:
+            f.write(read(folder, 'index.html').replace('</head>', PROBE + '</head>'))
+        p = subprocess.run([browser, '--headless', '--no-sandbox', '--disable-gpu', '--user-data-dir=' + scratch, '--window-size=1100,900',
+                            '--dump-dom', 'file://' + copy], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+        told = re.search(r'<pre id="told">(.*?)</pre>', p.stdout, re.S)
+        assert told, 'the browser shows no page: ' + p.stderr[-500:]
+        told = json.loads(html.unescape(told.group(1)))
+        assert told == {'svgs': svgs, 'empty': [], 'cut': [], 'problems': [], 'wide': False}, told
+
+
+def a_report_has_its_page_plots_and_figures():
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = os.path.join(scratch, 'report')
+        before = set(sum((glob.glob(g) for g in LEFT), []))
+        only = ['streaming', 'latency', 'bandwidth', 'invalidation'] + LONG
+        p = run('bench', '--quick', '--pairs', '3', '--report', folder, '--only', ','.join(only))
+        assert folder + '/index.html' in p.stdout, p.stdout[-300:]
+        result, svgs = check_report(folder)
+        parts = result['parts']
+        assert list(parts) == only + ['advice'], list(parts)
+        assert result['finished'] and 'This report is partial' not in read(folder, 'index.html')
+        assert result['processor'] and result['started'].endswith('UTC'), result
+        for row in parts['sizes']['rows']:
+            positive(row, 'size_bytes', 'pinned_us', 'on_demand_us', 'on_demand_prefetch_us')
+        assert len(parts['sizes']['rows']) >= 5
+        for row in parts['distribution']['rows']:
+            positive(row, 'p50_us', 'p90_us', 'p99_us', 'max_us', 'samples_count')
+            assert row['p50_us'] <= row['p90_us'] <= row['p99_us'] <= row['p999_us'] <= row['max_us'], row
+        if len(parts['distribution']['rows']) == 4:
+            # The file was read from the disk again: almost every touch of it was a major fault by the kernel's own count.
+            for row in parts['distribution']['rows'][2:]:
+                assert row['fault'] == 'major' and row['kernel_major_count'] > 0.9 * row['samples_count'], row
+        else:
+            assert 'No major faults' in parts['distribution']['notes'][0], parts['distribution']
+        for row in parts['prefetch']['rows']:
+            positive(row, 'rate_gb_per_s', 'over_cold_ratio')
+        assert {(r['of'], r['number_count']) for r in parts['scaling']['rows']} == {
+            ('queue pairs', 1), ('queue pairs', 4), ('queue pairs', 16), ('queue pairs', 64), ('threads', 1), ('threads', 2),
+            ('threads', 4), ('threads', 8)}, parts['scaling']['rows']
+        pinned, on_demand = parts['held']['rows']
+        assert pinned['vm_pin_delta_bytes'] == 2 * pinned['length_bytes'] and on_demand['vm_pin_delta_bytes'] == 0, parts['held']
+        # What was used, page tables, and what is rounded; never all of it.
+        assert on_demand['vm_rss_delta_bytes'] < 2 * on_demand['hot_bytes'] < pinned['vm_rss_delta_bytes'], parts['held']
+        assert {r['size_bytes'] for r in parts['reuse']['rows']} == {65536, MIB, 16 * MIB}, parts['reuse']['rows']
+        if parts['squeeze']['rows']:
+            assert [r['what'] for r in parts['squeeze']['rows']] == ['sweep'] * 9 + [
+                'before the squeeze', 'squeezed', 'after the squeeze'], parts['squeeze']['rows']
+            last = parts['squeeze']['rows'][8]
+            assert last['of_limit_percent'] > 199 and last['major_faults_per_s'] > 0, last
+        else:
+            assert 'Not measured' in parts['squeeze']['notes'][0], parts['squeeze']
+        advice = ' '.join(parts['advice']['notes'])
+        for words in ('Break-even for a buffer of 1 MiB', 'When on demand pays', 'What prefetch saves', 'What a first touch costs'):
+            assert words in advice, (words, advice)
+        left = set(sum((glob.glob(g) for g in LEFT), []))
+        assert left <= before, '%s was left' % (left - before)
+        # Two runs of the same: every figure stands beside itself.
+        same = run('bench', '--compare', folder + '/bench.json', folder + '/bench.json').stdout
+        assert 'Registration time against size' in same and 'B / A' in same and 'Only in one' not in same, same[:500]
+        assert {line.split()[-1] for line in same.splitlines() if re.search(r'_(us|per_s|ratio) ', line)} <= {'1', '-'}, same
+        look_at(folder, svgs)
+
+
+def a_report_is_not_written_over_other_things():
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, 'thesis.txt'), 'w') as f:
+            f.write('mine')
+        p = run('bench', '--quick', '--only', 'bandwidth', '--report', folder, want=1)
+        assert 'thesis.txt' in p.stderr and names(folder) == {'thesis.txt'}, p.stderr
+    p = run('bench', '--quick', '--only', 'bandwidth', '--report', '/proc/nosuch/folder', want=1)
+    assert 'cannot make the folder' in p.stderr, p.stderr
+
+
+def a_report_replaces_the_one_of_before_and_says_so():
+    with tempfile.TemporaryDirectory() as folder:
+        run('bench', '--quick', '--pairs', '3', '--only', 'bandwidth', '--report', folder)
+        assert 'bandwidth_plot.svg' in names(folder)
+        p = run('bench', '--quick', '--pairs', '3', '--only', 'page-table', '--report', folder)
+        assert 'is replaced' in p.stderr, p.stderr
+        assert 'bandwidth_plot.svg' not in names(folder) and 'bandwidth.csv' not in names(folder), names(folder)
+        check_report(folder)
+
+
+def an_interrupted_report_is_valid_and_says_so():
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        with tempfile.TemporaryDirectory() as folder:
+            p = subprocess.Popen([UNPIN, 'bench', '--quick', '--pairs', '1001', '--only', 'page-table,prefetch,reuse', '--report', folder],
+                                 env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            try:
+                deadline = time.monotonic() + 60
+                # A part was written, and another is being measured.
+                while 'page_table.csv' not in names(folder):
+                    assert p.poll() is None and time.monotonic() < deadline, 'nothing is written'
+                    time.sleep(0.05)
+                time.sleep(1)
+                assert 'This report is partial' in read(folder, 'index.html')
+                p.send_signal(sig)
+                out, err = p.communicate(timeout=60)
+                assert p.returncode == 130, (p.returncode, err)
+            finally:
+                p.kill()
+                p.communicate()
+            result, _ = check_report(folder)
+            assert result['interrupted'] and not result['finished'], result
+            assert result['parts']['prefetch']['rows'], result['parts']
+            assert 'the measurement was interrupted' in read(folder, 'index.html')
+
+
+def runs_of_another_format_are_not_compared():
+    with tempfile.TemporaryDirectory() as folder:
+        good, newer, other = (os.path.join(folder, n) for n in ('good.json', 'newer.json', 'other.json'))
+        for path, value in ((good, {'format': 1, 'device': 'x', 'parts': {}}), (newer, {'format': 2, 'device': 'x', 'parts': {}}),
+                            (other, {'traceEvents': []})):
+            with open(path, 'w') as f:
+                json.dump(value, f)
+        run('bench', '--compare', good, good)
+        p = run('bench', '--compare', good, newer, want=1)
+        assert newer in p.stderr and 'format 2' in p.stderr and not p.stdout, p.stderr
+        p = run('bench', '--compare', other, good, want=1)
+        assert other in p.stderr and 'not a report' in p.stderr, p.stderr
+    assert 'No such file' in run('bench', '--compare', '/no/such', '/no/such', want=1).stderr
+    assert 'two files' in run('bench', '--compare', '/no/such', want=2).stderr
+
+
+def a_terminal_sees_a_bar_and_a_file_does_not():
+    primary, secondary = os.openpty()
+    p = subprocess.Popen([UNPIN, 'bench', '--quick', '--pairs', '3', '--only', 'page-table,bandwidth', '--json', '-'], env=ENV,
+                         stdout=subprocess.PIPE, stderr=secondary)
+    os.close(secondary)
+    seen = b''
+    with contextlib.suppress(OSError):          # the other end is closed when the bench has ended
+        while True:
+            some = os.read(primary, 4096)
+            if not some:
+                break
+            seen += some
+    out, _ = p.communicate(timeout=100)
+    os.close(primary)
+    assert p.returncode == 0 and json.loads(out), p.returncode
+    assert b'[....................] 1/2 ' in seen and b'[##########..........] 2/2 ' in seen, seen[:400]
+    assert max(len(line) for line in re.split(rb'\r|\x1b\[K', seen)) < 80, seen[:400]
+
+
 def a_device_that_is_not_there_is_named():
     p = run('bench', '-d', 'nosuch0', want=1)
     assert "no RDMA device 'nosuch0'" in p.stderr and 'unpin bench -d unpin0' in p.stderr, p.stderr
@@ -344,6 +565,9 @@ for f in (registration_takes_no_memory_on_demand_and_all_of_it_pinned, every_par
           the_parts_about_page_faults_have_their_figures,
           the_text_says_what_each_part_means, a_small_limit_on_locked_memory_is_explained, a_device_that_is_not_there_is_named,
           wrong_command_lines_are_refused, a_file_that_cannot_be_written_is_an_error, an_interrupt_prints_what_was_measured,
+          a_report_has_its_page_plots_and_figures, a_report_is_not_written_over_other_things,
+          a_report_replaces_the_one_of_before_and_says_so, an_interrupted_report_is_valid_and_says_so,
+          runs_of_another_format_are_not_compared, a_terminal_sees_a_bar_and_a_file_does_not,
           the_death_of_the_second_process_ends_the_bench, the_death_of_the_first_process_ends_the_second,
           stat_shows_a_running_process, settings_are_shown,
           a_timeline_has_faults_posts_and_completions_of_both_processes, stat_of_another_users_process_is_refused, watching_prints_again_and_again):
