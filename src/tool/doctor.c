@@ -112,27 +112,37 @@ static void run_check(struct doctor *d, const struct doctor_check *check, struct
 		check->run(d, r);
 }
 
-/* The first check that stands in the way of on-demand paging, or NULL. On a recorded machine what could not
- * be tried is left open; live, it must have been tried. */
+/* Whether a check, with this result, stands in the way. On a recorded machine what could not be tried is left
+ * open; live, it must have been tried. What the device offers must be known in every case. */
+static bool is_obstacle(
+	const struct doctor *d, const struct doctor_check *check, const struct doctor_result *r)
+{
+	if (!(check->flags & DOCTOR_VITAL))
+		return false;
+	if (r->verdict == DOCTOR_FAIL)
+		return true;
+	return r->verdict >= DOCTOR_UNKNOWN &&
+	       ((check->flags & DOCTOR_ODP && !d->root) || strcmp(check->id, "device.odp") == 0);
+}
+
+/* The first one, or NULL. Where there is no device because a card has no addresses, that is named. */
 static const struct doctor_check *obstacle(
 	const struct doctor *d, const struct report *p, const struct doctor_result **result)
 {
+	const struct doctor_check *first = NULL;
+
 	for (size_t g = 0; g < GROUPS; g++)
 		for (size_t i = 0; i < groups[g]->count; i++) {
 			const struct doctor_check *check = &groups[g]->checks[i];
-			const struct doctor_result *r = &p->result[g][i];
-			bool tried = check->flags & DOCTOR_ODP, offers = check->flags & DOCTOR_DEVICE;
 
-			if (!(check->flags & DOCTOR_VITAL))
+			if (!is_obstacle(d, check, &p->result[g][i]))
 				continue;
-			*result = r;
-			if (r->verdict == DOCTOR_FAIL || (!d->root && tried && r->verdict >= DOCTOR_UNKNOWN))
-				return check;
-			/* What the device offers must be known. */
-			if (offers && strcmp(check->id, "device.odp") == 0 && r->verdict >= DOCTOR_UNKNOWN)
-				return check;
+			if (first && (d->device.found || strcmp(check->id, "pci.bars") != 0))
+				continue;
+			first = check;
+			*result = &p->result[g][i];
 		}
-	return NULL;
+	return first;
 }
 
 static void conclude(const struct doctor *d, struct report *p)
@@ -203,8 +213,8 @@ static void print_mark(const struct style *s, enum doctor_verdict v)
 	printf("  %s%s%s%*s", s->colour ? marks[v].colour : "", word, s->colour ? "\033[0m" : "", pad, "");
 }
 
-/* Words from column used on, broken at WIDTH, further lines from INDENT on. */
-static void print_words(const char *text, size_t used)
+/* Words from column used on, broken at WIDTH, further lines from column indent on. */
+static void print_words(const char *text, size_t used, int indent)
 {
 	bool first = true;
 
@@ -212,8 +222,8 @@ static void print_words(const char *text, size_t used)
 		size_t n = strcspn(text, " \n");
 
 		if (!first && used + 1 + n > WIDTH) {
-			printf("\n%*s", INDENT, "");
-			used = INDENT;
+			printf("\n%*s", indent, "");
+			used = (size_t)indent;
 		} else if (!first) {
 			putchar(' ');
 			used++;
@@ -230,7 +240,7 @@ static void print_words(const char *text, size_t used)
 static void print_labelled(const char *label, const char *text)
 {
 	printf("%*s%s", INDENT, "", label);
-	print_words(text, INDENT + strlen(label));
+	print_words(text, INDENT + strlen(label), INDENT);
 }
 
 static void print_result(
@@ -238,7 +248,7 @@ static void print_result(
 {
 	print_mark(s, r->verdict);
 	printf("%s%s:%s ", s->colour ? "\033[1m" : "", check->looks_at, s->colour ? "\033[0m" : "");
-	print_words(r->seen ? r->seen : "", INDENT + strlen(check->looks_at) + 2);
+	print_words(r->seen ? r->seen : "", INDENT + strlen(check->looks_at) + 2, INDENT);
 	if (r->verdict == DOCTOR_OK || r->verdict == DOCTOR_NA)
 		return;
 	if (r->meaning)
@@ -254,9 +264,7 @@ static const char *cell(const struct doctor *d, int t, int o)
 
 	if (d->device.says[t] & doctor_operation_bits[o])
 		return said[tried];
-	return tried == DOCTOR_WORKS	     ? "works, not offered"
-	       : tried == DOCTOR_WRONG_BYTES ? "wrong bytes, not offered"
-					     : "-";
+	return tried == DOCTOR_WORKS ? "works, not offered" : "-";
 }
 
 static void print_matrix(const struct doctor *d)
@@ -298,7 +306,7 @@ static void print_report(const struct doctor *d, const struct report *p, const s
 		p->count[DOCTOR_WARN], p->count[DOCTOR_FAIL], p->count[DOCTOR_UNKNOWN], p->count[DOCTOR_NA]);
 	if (s->colour)
 		fputs(p->usable ? "\033[1;32m" : "\033[1;31m", stdout);
-	print_words(p->summary, 0);
+	print_words(p->summary, 0, 0);
 	if (s->colour)
 		fputs("\033[0m", stdout);
 }
@@ -489,6 +497,8 @@ static int examine(struct doctor *d, const struct style *s, bool json)
 		status = 1;
 	}
 	free_report(&p);
+	free(d->config);
+	d->config = NULL;
 	return endpoint_stop ? 130 : status;
 }
 

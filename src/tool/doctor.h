@@ -113,6 +113,9 @@ struct doctor {
 	const char *root; /* NULL: this machine, live */
 	int root_fd;
 	const char *wanted; /* -d, or NULL */
+	char *config;	    /* the kernel's configuration once it has been read, or NULL; doctor_root.c's */
+	const char *config_source;
+	bool config_loaded;
 	struct doctor_device device;
 	bool open;	   /* e is open */
 	struct endpoint e; /* on the device's first port */
@@ -156,7 +159,7 @@ void doctor_lines(char *text, bool (*see)(void *arg, char *line), void *arg);
 uint64_t doctor_field(const char *text, const char *name);
 /* The kernel's configuration: the value of CONFIG_name is written to value ("y", "m", "n" for "is not set" or
  * missing, or a text). source (for people) may be NULL. False when the configuration cannot be read. */
-bool doctor_config(const struct doctor *d, const char *name, char *value, size_t size, const char **source);
+bool doctor_config(struct doctor *d, const char *name, char *value, size_t size, const char **source);
 /* Version of the kernel, for comparing: major * 1000 + minor; 0 when not known. release may be NULL. */
 unsigned doctor_kernel_version(const struct doctor *d, char *release, size_t size);
 

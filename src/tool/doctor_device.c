@@ -90,9 +90,13 @@ static void read_sysfs(struct doctor *d)
 		dev->kind = DOCTOR_KIND_RXE;
 		snprintf(dev->driver, sizeof(dev->driver), "rdma_rxe");
 	}
-	if (!dev->port_state[0] &&
-		doctor_line(d, dev->port_state, sizeof(dev->port_state), "%s/ports/1/state", base))
-		dev->port_active = strncmp(dev->port_state, "4", 1) == 0;
+	if (!dev->port_state[0] && doctor_line(d, word, sizeof(word), "%s/ports/1/state", base)) {
+		const char *state = strchr(word, ':');
+
+		dev->port_active = word[0] == '4';
+		snprintf(dev->port_state, sizeof(dev->port_state), "port 1 is%.40s",
+			state ? state + 1 : " in an unknown state");
+	}
 }
 
 static void name_kind(struct doctor_device *dev)
@@ -411,13 +415,13 @@ static void check_firmware(struct doctor *d, struct doctor_result *r)
 	}
 	if (rule_firmware(dev, r))
 		return;
+	if (dev->kind == DOCTOR_KIND_RXE) {
+		doctor_say(r, DOCTOR_OK, "%s; software has no firmware", dev->driver);
+		return;
+	}
 	if (dev->firmware[0]) {
 		doctor_say(r, DOCTOR_OK, "%s, firmware %s", dev->driver[0] ? dev->driver : "driver unknown",
 			dev->firmware);
-		return;
-	}
-	if (dev->kind == DOCTOR_KIND_RXE) {
-		doctor_say(r, DOCTOR_OK, "%s; software has no firmware", dev->driver);
 		return;
 	}
 	doctor_say(

@@ -175,22 +175,27 @@ static void check_modules(struct doctor *d, struct doctor_result *r)
 /* --- version ----------------------------------------------------------------------------------------------
  */
 
-/* What a version of Linux added that concerns on-demand paging. only: the kind of device that it is for. */
+/* What a version of Linux added that concerns on-demand paging. only: the kind of device that it is for;
+ * ANY_KERNELS: those of the kernel; ANY: all. */
+#define ANY_KERNELS (-1)
+#define ANY	    (-2)
+
 static const struct feature {
 	unsigned version;
-	int only; /* enum doctor_kind, or -1: every device of the kernel's; -2: unpin's, too */
+	int only;
 	const char *what;
 } features[] = {
 	{ 3019, DOCTOR_KIND_MLX5, "on-demand paging in mlx5" },
 	{ 4011, DOCTOR_KIND_MLX5, "implicit regions (one for the whole address space)" },
-	{ 5000, -1, "prefetch (ibv_advise_mr)" },
+	{ 5000, ANY_KERNELS, "prefetch (ibv_advise_mr)" },
 	{ 5001, DOCTOR_KIND_MLX5, "on-demand memory in shared receive queues and XRC" },
 	{ 5005, DOCTOR_KIND_MLX5, "page fault counters per region ('rdma statistic show mr')" },
-	{ 5012, -1, "fork that copies pinned pages, so that no protection by MADV_DONTFORK is needed" },
-	{ 5013, -2, "true pins from user space (io_uring buffers that can be replaced)" },
-	{ 5014, -2, "MADV_POPULATE_WRITE (bringing pages in with one call)" },
-	{ 6007, -2, "PAGEMAP_SCAN (what is in memory, quickly)" },
-	{ 6011, -2, "PROCMAP_QUERY (one mapping, quickly)" },
+	{ 5012, ANY_KERNELS,
+		"fork that copies pinned pages, so that no protection by MADV_DONTFORK is needed" },
+	{ 5013, DOCTOR_KIND_UNPIN, "true pins from user space (io_uring buffers that can be replaced)" },
+	{ 5014, ANY, "MADV_POPULATE_WRITE (bringing pages in with one call)" },
+	{ 6007, DOCTOR_KIND_UNPIN, "PAGEMAP_SCAN (what is in memory, quickly)" },
+	{ 6011, DOCTOR_KIND_UNPIN, "PROCMAP_QUERY (one mapping, quickly)" },
 	{ 6013, DOCTOR_KIND_MLX5,
 		"the memory scheme of page faults, which also serves queue pairs made by DevX" },
 	{ 6015, DOCTOR_KIND_RXE, "on-demand paging in rxe" },
@@ -198,7 +203,7 @@ static const struct feature {
 
 static void check_version(struct doctor *d, struct doctor_result *r)
 {
-	char release[128], missing[512] = "";
+	char release[128], missing[1024] = "";
 	unsigned version = doctor_kernel_version(d, release, sizeof(release));
 	bool vital = false;
 
@@ -212,7 +217,7 @@ static void check_version(struct doctor *d, struct doctor_result *r)
 		const struct feature *f = &features[i];
 
 		if (version >= f->version || (f->only >= 0 && f->only != (int)d->device.kind) ||
-			(f->only == -1 && is_software(d)))
+			(f->only == ANY_KERNELS && is_software(d)))
 			continue;
 		vital = vital || strstr(f->what, "on-demand paging in");
 		snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), "%s%s, from %u.%u on",

@@ -55,8 +55,7 @@ static const struct variable {
 	{ NCCL, "NCCL_IB_DISABLE", NULL, "whether NCCL does without verbs" },
 	{ UNPIN, "UNPIN_DEVICE", NULL, "name of unpin's device" },
 	{ UNPIN, "UNPIN_DISABLE", NULL, "facilities of the kernel to do without" },
-	{ UNPIN, "UNPIN_LOG", NULL, "what is reported" },
-	{ UNPIN, "UNPIN_LIBRARY", NULL, "path of libunpin.so" },
+	{ UNPIN, "UNPIN_LOG", NULL, NULL }, { UNPIN, "UNPIN_LIBRARY", NULL, NULL },
 #define X(id, variable, option, argument, kind, choices, least, most, preset, help)                          \
 	{ UNPIN, variable, NULL, help },
 	SETTINGS(X)
@@ -190,7 +189,7 @@ static bool scan_variable(void *arg, char *line)
 			add(s->misspelt, sizeof(s->misspelt), "%.64s", line);
 	} else if (v->replaced) {
 		add(s->obsolete, sizeof(s->obsolete), "%s (%s; now: %s)", v->name, v->does, v->replaced);
-	} else {
+	} else if (v->does) {
 		add(s->set, sizeof(s->set), "%s=%.64s (%s)", v->name, equals + 1, v->does);
 		judge_value(s, v->name, equals + 1);
 	}

@@ -276,11 +276,12 @@ static void check_cgroup(struct doctor *d, struct doctor_result *r)
 		g.swap == 0 ? ", no swap allowed" : "");
 	if (r->verdict == DOCTOR_OK)
 		return;
-	doctor_mean(r, "Pinned memory counts fully against the limit and cannot be reclaimed; what is on "
-		       "demand counts as far as it is in "
-		       "memory. Without swap anonymous memory cannot leave either, so that at the limit a "
-		       "process of the group is "
-		       "killed, whatever the registration.");
+	doctor_mean(r,
+		"Pinned memory counts fully against the limit and cannot be reclaimed; what is on "
+		"demand counts as far as it is in "
+		"memory. Without swap anonymous memory cannot leave either: beyond memory.high the group "
+		"is slowed down to a crawl, at memory.max one of its processes is killed, whatever the "
+		"registration.");
 	doctor_advise(r, "Raise the limit (memory.max; docker run --memory), or allow swap (memory.swap.max, "
 			 "and swap on the host), so that cold "
 			 "on-demand memory can leave. Prefetch in small pieces.");

@@ -189,6 +189,15 @@ static void buffer_drop(struct buffer *b)
 	errno = err;
 }
 
+/* On demand, too, where pinning is refused. */
+static bool buffer_any(struct doctor *d, struct buffer *b, bool on_demand)
+{
+	if (buffer_make(d, b, on_demand))
+		return true;
+	buffer_drop(b);
+	return !on_demand && buffer_make(d, b, true);
+}
+
 /* All of it is value afterwards; 0 by giving the pages back, so that the device finds them cold. Memory that
  * is pinned must not be given back, or the device would keep the old pages. */
 static void buffer_reset(struct doctor *d, struct buffer *b, unsigned char value)
@@ -404,8 +413,9 @@ static enum doctor_tried try_shapes(struct trial *t)
 	return tried;
 }
 
-static enum doctor_tried try_side(
-	struct doctor *d, const struct attempt *a, bool requester, char *why, size_t size)
+/* With on-demand memory at the requester, at the responder, or at neither. */
+static enum doctor_tried try_sides(
+	struct doctor *d, const struct attempt *a, bool requester, bool responder, char *why, size_t size)
 {
 	struct trial t = { .d = d, .a = a };
 	enum doctor_tried tried = DOCTOR_NOT_TRIED;
@@ -418,11 +428,7 @@ static enum doctor_tried try_side(
 	}
 	/* The other side is pinned, so that this one is to blame; where pinning is refused, both are on
 	 * demand. */
-	if (!err &&
-		(buffer_make(d, &t.local, requester) ||
-			(buffer_drop(&t.local), buffer_make(d, &t.local, true))) &&
-		(buffer_make(d, &t.remote, !requester) ||
-			(buffer_drop(&t.remote), buffer_make(d, &t.remote, true))))
+	if (!err && buffer_any(d, &t.local, requester) && buffer_any(d, &t.remote, responder))
 		tried = try_shapes(&t);
 	buffer_drop(&t.local);
 	buffer_drop(&t.remote);
@@ -454,13 +460,24 @@ void doctor_reality_try(struct doctor *d)
 
 			if (!(requester ? a->requester : a->responder))
 				continue;
-			tried = try_side(d, a, requester, why, sizeof(why));
+			tried = try_sides(d, a, requester, !requester, why, sizeof(why));
 			d->tried[a->transport][a->operation] =
 				worse(d->tried[a->transport][a->operation], tried);
 			if (says && tried > DOCTOR_WORKS && !d->trouble[0])
 				snprintf(d->trouble, sizeof(d->trouble), "%s", why);
 		}
 	}
+}
+
+/* Whether on-demand memory is to blame. */
+static bool pinned_is_right(struct doctor *d)
+{
+	char why[256];
+
+	for (size_t i = 0; i < COUNT(attempts); i++)
+		if (attempts[i].transport == DOCTOR_RC && attempts[i].operation == DOCTOR_WRITE)
+			return try_sides(d, &attempts[i], false, false, why, sizeof(why)) == DOCTOR_WORKS;
+	return false;
 }
 
 static void check_data(struct doctor *d, struct doctor_result *r)
@@ -477,9 +494,13 @@ static void check_data(struct doctor *d, struct doctor_result *r)
 	if (bad) {
 		doctor_say(r, DOCTOR_FAIL, "%s",
 			d->trouble[0] ? d->trouble : "an operation delivered other bytes than were sent");
-		doctor_mean(r, "Requests complete without an error and the data is wrong. Programs on this "
-			       "device lose or corrupt "
-			       "data when their memory is on demand.");
+		doctor_mean(r,
+			"Requests complete without an error and the data is wrong. Programs on this device "
+			"lose or corrupt "
+			"data when their memory is on demand%s.",
+			pinned_is_right(d)
+				? "; the same transfers between pinned buffers are right"
+				: ". Pinned memory does not help: its transfers are not right either");
 		if (d->device.kind == DOCTOR_KIND_RXE)
 			doctor_advise(r, "Do not use on-demand memory on rxe with this kernel: it copies to "
 					 "the start of the page, "
@@ -541,12 +562,9 @@ static bool cold_open(struct cold *c, struct doctor *d)
 		c->why = c->pair.why;
 		return false;
 	}
-	if (!buffer_make(d, &c->from, false)) {
-		buffer_drop(&c->from);
-		if (!buffer_make(d, &c->from, true)) {
-			c->why = "cannot register the memory to send from";
-			return false;
-		}
+	if (!buffer_any(d, &c->from, false)) {
+		c->why = "cannot register the memory to send from";
+		return false;
 	}
 	for (size_t i = 0; i < c->from.length; i++)
 		c->from.addr[i] = pattern(i);
@@ -581,15 +599,17 @@ static size_t cold_resident(const struct cold *c)
 	return n;
 }
 
-/* A page's worth from its start, which also devices get right that confuse offsets: those are the data
- * check's. */
+/* A few bytes at the start of a page, which also devices get right that confuse offsets or packets: those are
+ * the data check's. */
+#define COLD_BYTES 64
+
 static int cold_write(struct cold *c, size_t page)
 {
 	struct doctor_transfer t = {
 		.opcode = IBV_WR_RDMA_WRITE,
 		.local = { c->from.addr, c->from.mr->lkey },
 		.remote = { c->addr + page * (size_t)getpagesize(), c->mr->rkey },
-		.length = (uint32_t)getpagesize(),
+		.length = COLD_BYTES,
 	};
 	int err = doctor_pair_do(&c->pair, &t);
 
@@ -600,7 +620,7 @@ static int cold_write(struct cold *c, size_t page)
 
 static bool cold_arrived(const struct cold *c, size_t page)
 {
-	return memcmp(c->addr + page * (size_t)getpagesize(), c->from.addr, (size_t)getpagesize()) == 0;
+	return memcmp(c->addr + page * (size_t)getpagesize(), c->from.addr, COLD_BYTES) == 0;
 }
 
 static void cannot(struct doctor_result *r, const struct cold *c)

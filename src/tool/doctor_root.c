@@ -47,8 +47,9 @@ static int open_below(int root, const char *path, int flags)
 
 static int open_file(const struct doctor *d, const char *path, int flags)
 {
-	/* A record may hold a FIFO. */
-	flags |= O_NONBLOCK;
+	/* A record may hold a FIFO. (openat2 refuses flags that mean nothing.) */
+	if (!(flags & O_PATH))
+		flags |= O_NONBLOCK;
 	return d->root ? open_below(d->root_fd, path, flags) : open(path, flags | O_CLOEXEC);
 }
 
@@ -335,22 +336,20 @@ static char *load_config(const struct doctor *d, const char **source)
 	return text ? text : doctor_read(d, "/lib/modules/%s/build/.config", release);
 }
 
-bool doctor_config(const struct doctor *d, const char *name, char *value, size_t size, const char **source)
+bool doctor_config(struct doctor *d, const char *name, char *value, size_t size, const char **source)
 {
-	/* Read once; a process looks at one machine. */
-	static char *text;
-	static const char *from;
-	static bool loaded;
+	const char *text;
 	size_t len = strlen(name);
 
-	if (!loaded)
-		text = load_config(d, &from);
-	loaded = true;
+	if (!d->config_loaded)
+		d->config = load_config(d, &d->config_source);
+	d->config_loaded = true;
+	text = d->config;
 	if (source)
-		*source = from;
+		*source = d->config_source;
+	snprintf(value, size, "n");
 	if (!text)
 		return false;
-	snprintf(value, size, "n");
 	for (const char *line = text; line && *line; line = strchr(line, '\n')) {
 		line += *line == '\n';
 		if (strncmp(line, "CONFIG_", 7) == 0 && strncmp(line + 7, name, len) == 0 &&

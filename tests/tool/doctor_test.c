@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Reading recorded machines, which are untrusted; whole machines and their reports are in tests/doctor/. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "tool/command.h"
+#include "tool/doctor.h"
+
+static char root[64];
+static struct doctor d;
+
+static int make_root(void **state)
+{
+	strcpy(root, "/tmp/doctor_test_XXXXXX");
+	if (!mkdtemp(root))
+		return -1;
+	memset(&d, 0, sizeof(d));
+	d.root = root;
+	d.root_fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return d.root_fd < 0;
+}
+
+static int drop_root(void **state)
+{
+	char command[128];
+
+	close(d.root_fd);
+	free(d.config);
+	snprintf(command, sizeof(command), "rm -rf '%s'", root);
+	return system(command);
+}
+
+/* Makes a file, and the folders on its way. */
+static void put(const char *path, const void *data, size_t length)
+{
+	char full[512];
+	FILE *f;
+
+	snprintf(full, sizeof(full), "%s%s", root, path);
+	for (char *p = full + strlen(root) + 1; (p = strchr(p, '/')); p++) {
+		*p = 0;
+		mkdir(full, 0755);
+		*p = '/';
+	}
+	f = fopen(full, "we");
+	assert_non_null(f);
+	assert_int_equal(fwrite(data, 1, length, f), length);
+	fclose(f);
+}
+
+static void put_text(const char *path, const char *text)
+{
+	put(path, text, strlen(text));
+}
+
+static void link_to(const char *path, const char *target)
+{
+	char full[512];
+
+	snprintf(full, sizeof(full), "%s%s", root, path);
+	assert_int_equal(symlink(target, full), 0);
+}
+
+/* Runs the command on root; what it prints is counted, and its status returned. */
+static int run(bool json, long *printed)
+{
+	char name[] = "doctor", option[] = "--root", flag[] = "--json";
+	char *argv[] = { name, option, root, json ? flag : NULL, NULL };
+	int out = dup(STDOUT_FILENO), fd = memfd_create("out", MFD_CLOEXEC), status;
+
+	fflush(stdout);
+	dup2(fd, STDOUT_FILENO);
+	status = cmd_doctor(json ? 4 : 3, argv);
+	fflush(stdout);
+	dup2(out, STDOUT_FILENO);
+	*printed = (long)lseek(fd, 0, SEEK_CUR);
+	close(out);
+	close(fd);
+	return status;
+}
+
+static void the_first_line_comes_without_blanks(void **state)
+{
+	char line[8];
+
+	put_text("/a/b", "  x16 \t\nmore\n");
+	assert_true(doctor_line(&d, line, sizeof(line), "/a/%s", "b"));
+	assert_string_equal(line, "x16");
+	put_text("/long", "0123456789\n");
+	assert_true(doctor_line(&d, line, sizeof(line), "/long"));
+	assert_string_equal(line, "0123456");
+	put_text("/empty", "\n");
+	assert_false(doctor_line(&d, line, sizeof(line), "/empty"));
+	assert_false(doctor_line(&d, line, sizeof(line), "/none"));
+	assert_string_equal(line, "");
+}
+
+static void a_number_is_decimal_or_hexadecimal_and_a_word_is_none(void **state)
+{
+	uint64_t v = 0;
+
+	put_text("/vendor", "0x15b3\n");
+	put_text("/width", "16\n");
+	put_text("/limit", "max\n");
+	assert_true(doctor_number(&d, &v, "/vendor"));
+	assert_int_equal(v, 0x15b3);
+	assert_true(doctor_number(&d, &v, "/width"));
+	assert_int_equal(v, 16);
+	assert_false(doctor_number(&d, &v, "/limit"));
+	assert_false(doctor_number(&d, &v, "/none"));
+	assert_int_equal(v, 16);
+}
+
+static void a_link_does_not_lead_out_of_the_record(void **state)
+{
+	char line[64];
+
+	put_text("/proc/version", "inside\n");
+	link_to("/absolute", "/proc/version");
+	link_to("/upwards", "../../../../../../../../proc/version");
+	/* Both would be the machine's own file, if root were not the end of the way up. */
+	assert_true(doctor_line(&d, line, sizeof(line), "/absolute"));
+	assert_string_equal(line, "inside");
+	assert_true(doctor_line(&d, line, sizeof(line), "/upwards"));
+	assert_string_equal(line, "inside");
+	assert_false(doctor_exists(&d, "/etc/passwd"));
+	assert_false(doctor_exists(&d, "/../../etc/passwd"));
+}
+
+static void a_fifo_in_a_record_does_not_hold_the_doctor_up(void **state)
+{
+	char full[512], line[8];
+
+	snprintf(full, sizeof(full), "%s/fifo", root);
+	assert_int_equal(mkfifo(full, 0644), 0);
+	assert_false(doctor_line(&d, line, sizeof(line), "/fifo"));
+}
+
+static void control_characters_do_not_reach_the_terminal(void **state)
+{
+	char *text;
+
+	put_text("/log", "a\033[2Jb\rc\x7f\td\n");
+	text = doctor_read(&d, "/log");
+	assert_string_equal(text, "a?[2Jb?c?\td\n");
+	free(text);
+}
+
+static void names_come_sorted_and_without_hidden_ones(void **state)
+{
+	char **names;
+
+	put_text("/dir/b", "");
+	put_text("/dir/a", "");
+	put_text("/dir/.c", "");
+	names = doctor_names(&d, "/dir");
+	assert_string_equal(names[0], "a");
+	assert_string_equal(names[1], "b");
+	assert_null(names[2]);
+	doctor_names_free(names);
+	assert_null(doctor_names(&d, "/none"));
+}
+
+static void a_setting_of_the_kernel_is_found_by_its_whole_name(void **state)
+{
+	const char *source;
+	char value[16];
+
+	put_text("/proc/sys/kernel/osrelease", "6.1.0-9-amd64\n");
+	put_text("/boot/config-6.1.0-9-amd64",
+		"# CONFIG_INFINIBAND_X is not set\nCONFIG_INFINIBAND_USER=y\nCONFIG_INFINIBAND=m\n");
+	assert_true(doctor_config(&d, "INFINIBAND", value, sizeof(value), &source));
+	assert_string_equal(value, "m");
+	assert_string_equal(source, "/boot/config-*");
+	assert_true(doctor_config(&d, "INFINIBAND_X", value, sizeof(value), NULL));
+	assert_string_equal(value, "n");
+	assert_true(doctor_config(&d, "FINIBAND", value, sizeof(value), NULL));
+	assert_string_equal(value, "n");
+	assert_int_equal(doctor_kernel_version(&d, NULL, 0), 6001);
+}
+
+static void without_a_configuration_nothing_is_claimed(void **state)
+{
+	char value[16];
+
+	assert_false(doctor_config(&d, "INFINIBAND", value, sizeof(value), NULL));
+	assert_int_equal(doctor_kernel_version(&d, NULL, 0), 0);
+}
+
+static void a_damaged_packed_configuration_is_none(void **state)
+{
+	char value[16];
+
+	put("/proc/config.gz", "\x1f\x8b\x08 not gzip at all", 20);
+	assert_false(doctor_config(&d, "INFINIBAND", value, sizeof(value), NULL));
+}
+
+static void a_field_is_that_of_its_line_in_bytes(void **state)
+{
+	const char *text = "SwapTotal2:  1 kB\nSwapTotal:       8 kB\n";
+
+	assert_int_equal(doctor_field(text, "SwapTotal"), 8192);
+	assert_true(doctor_field(text, "MemTotal") == UINT64_MAX);
+	assert_true(doctor_field("", "MemTotal") == UINT64_MAX);
+}
+
+static void an_empty_record_is_not_usable_and_is_reported_whole(void **state)
+{
+	long printed;
+
+	assert_int_equal(run(false, &printed), 1);
+	assert_true(printed > 1000);
+	assert_int_equal(run(true, &printed), 1);
+	assert_true(printed > 1000);
+}
+
+/* Every file that is read, with the beginning that leads deeper into its reader. */
+static const struct {
+	const char *path, *begin;
+} garbage_files[] = {
+	{ "/sys/class/infiniband/mlx5_0/fw_ver", "12." },
+	{ "/sys/class/infiniband/mlx5_0/node_desc", "" },
+	{ "/sys/class/infiniband/mlx5_0/ports/1/state", "4:" },
+	{ "/sys/class/infiniband/mlx5_0/device/device", "0x1013" },
+	{ "/sys/class/infiniband/mlx5_0/device/uevent", "DRIVER=mlx5_core\nPCI_SLOT_NAME=" },
+	{ "/sys/class/infiniband/mlx5_0/device/resource", "0x0 0xffffff 0x20c\n" },
+	{ "/sys/class/infiniband/mlx5_0/device/iommu_group/type", "" },
+	{ "/sys/class/infiniband/mlx5_0/device/current_link_width", "1" },
+	{ "/sys/class/infiniband/mlx5_0/device/max_link_width", "1" },
+	{ "/sys/bus/pci/devices/0000:00:01.0/vendor", "0x15b3\n" },
+	{ "/sys/bus/pci/devices/0000:00:01.0/class", "0x020000\n" },
+	{ "/sys/bus/pci/devices/a name that is longer than an address/vendor", "0x15b3\n" },
+	{ "/proc/cmdline", "" },
+	{ "/proc/modules", "ib_core " },
+	{ "/proc/meminfo", "SwapTotal:" },
+	{ "/proc/swaps", "Filename\n/dev/zram0 partition " },
+	{ "/proc/self/limits", "Max locked memory " },
+	{ "/proc/self/cgroup", "0::/" },
+	{ "/proc/self/status", "CapEff:" },
+	{ "/proc/self/smaps", "KernelPageSize:" },
+	{ "/proc/self/uid_map", "0 0 " },
+	{ "/proc/1/cgroup", "" },
+	{ "/proc/sys/kernel/osrelease", "" },
+	{ "/proc/sys/vm/swappiness", "" },
+	{ "/proc/sys/vm/max_map_count", "" },
+	{ "/sys/kernel/mm/transparent_hugepage/enabled", "always [" },
+	{ "/sys/kernel/mm/transparent_hugepage/defrag", "[" },
+	{ "/verbs/ibv_devinfo", "hca_id:\tmlx5_0\n\tgeneral_odp_caps:\n\tODP_SUPPORT\n\trc_odp_caps:\n" },
+	{ "/dmesg", "mlx5_core failed to assign" },
+	{ "/environ", "UCX_IB_REG_METHODS=\nUNPIN_PROFIL=" },
+};
+
+static void a_record_of_garbage_does_no_harm(void **state)
+{
+	uint64_t dice = 1;
+	char data[4096];
+	long printed;
+
+	for (int round = 0; round < 40; round++) {
+		for (size_t i = 0; i < sizeof(garbage_files) / sizeof(garbage_files[0]); i++) {
+			size_t n = strlen(garbage_files[i].begin), length = n + (size_t)(dice >> 40) % 2000;
+
+			memcpy(data, garbage_files[i].begin, n);
+			for (size_t k = n; k < length; k++) {
+				dice = dice * 6364136223846793005ull + 1442695040888963407ull;
+				/* Mostly digits, letters and what separates them, so that lines and fields
+				 * are there. */
+				data[k] = dice >> 62 ? "0123456789abcxf:,/= \n\t[]-"[(dice >> 33) % 25]
+						     : (char)(dice >> 50);
+			}
+			put(garbage_files[i].path, data, length);
+		}
+		assert_in_range(run(round % 2, &printed), 0, 1);
+		assert_true(printed > 1000);
+	}
+}
+
+static void wrong_words_on_the_command_line_are_refused(void **state)
+{
+	char name[] = "doctor", word[] = "unpin0", option[] = "--root", nowhere[] = "/nonexistent",
+	     colour[] = "--color=sometimes", device[] = "-d", slashes[] = "../x";
+	char *one[] = { name, word, NULL }, *two[] = { name, option, nowhere, NULL },
+	     *three[] = { name, colour, NULL }, *four[] = { name, device, slashes, NULL };
+
+	assert_int_equal(cmd_doctor(2, one), EXIT_USAGE);
+	assert_int_equal(cmd_doctor(3, two), EXIT_USAGE);
+	assert_int_equal(cmd_doctor(2, three), EXIT_USAGE);
+	assert_int_equal(cmd_doctor(3, four), EXIT_USAGE);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, make_root, drop_root)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(the_first_line_comes_without_blanks),
+		T(a_number_is_decimal_or_hexadecimal_and_a_word_is_none),
+		T(a_link_does_not_lead_out_of_the_record),
+		T(a_fifo_in_a_record_does_not_hold_the_doctor_up),
+		T(control_characters_do_not_reach_the_terminal),
+		T(names_come_sorted_and_without_hidden_ones),
+		T(a_setting_of_the_kernel_is_found_by_its_whole_name),
+		T(without_a_configuration_nothing_is_claimed),
+		T(a_damaged_packed_configuration_is_none),
+		T(a_field_is_that_of_its_line_in_bytes),
+		T(an_empty_record_is_not_usable_and_is_reported_whole),
+		T(a_record_of_garbage_does_no_harm),
+		T(wrong_words_on_the_command_line_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
