@@ -155,7 +155,7 @@ static void an_invalidation_before_it_is_due_makes_it_resolve_again(void **state
 	struct timed it;
 
 	(void)state;
-	begin(50 * MS, 4);
+	begin(500 * MS, 4);
 	assert_int_equal(start(&it, 3), -EINPROGRESS);
 	while (!atomic_load(&script.calls))
 		usleep(100);
