@@ -325,12 +325,11 @@ static void check_present(struct doctor *d, struct doctor_result *r)
 {
 	struct doctor_device *dev = &d->device;
 
-	if (dev->found && (d->root || d->open || !dev->port_active)) {
-		if (d->root || d->open || dev->caps_known) {
-			doctor_say(r, DOCTOR_OK, "%s: %s%s%s", dev->name, dev->kind_words,
-				dev->count > 1 ? "; devices here: " : "", dev->count > 1 ? dev->all : "");
-			return;
-		}
+	/* A port that is not active is told by the next check. */
+	if (dev->found && (d->root || d->open || (dev->caps_known && !dev->port_active))) {
+		doctor_say(r, DOCTOR_OK, "%s: %s%s%s", dev->name, dev->kind_words,
+			dev->count > 1 ? "; devices here: " : "", dev->count > 1 ? dev->all : "");
+		return;
 	}
 	if (dev->found) {
 		doctor_say(r, DOCTOR_FAIL, "%s", d->e.why[0] ? d->e.why : "the device cannot be opened");
