@@ -152,7 +152,7 @@ static void conclude(const struct doctor *d, struct report *p)
 	const char *name = d->device.found ? d->device.name : "this machine";
 
 	p->usable = !check;
-	if (check && (d->root && r->verdict >= DOCTOR_UNKNOWN))
+	if (check && (r->verdict == DOCTOR_UNKNOWN || endpoint_stop))
 		snprintf(p->summary, sizeof(p->summary),
 			"Whether on-demand paging is usable on %s cannot be told: %s (%s).", name, r->seen,
 			check->id);

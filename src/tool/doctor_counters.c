@@ -176,32 +176,29 @@ static int by_netlink(const char *device, uint64_t *faults)
 	return err;
 }
 
-/* Drivers before the netlink statistics, and vendors' own. */
-static const char *const places[] = {
-	"/sys/class/infiniband_verbs/uverbs0/num_page_faults",
-	"/sys/class/infiniband/%s/odp_stats/num_page_faults",
-	"/sys/class/infiniband/%s/ports/1/hw_counters/odp_page_faults",
-};
+/* NVIDIA's own drivers have a file per uverbs device; ibdev beside it names the device it belongs to. */
+static int by_sysfs(const struct doctor *d, uint64_t *faults, char *from, size_t size)
+{
+	static const char base[] = "/sys/class/infiniband_verbs";
+	char **names = doctor_names(d, base), owner[ENDPOINT_NAME_MAX];
+	int err = -ENODATA;
+
+	for (size_t i = 0; err && names && names[i]; i++) {
+		if (!doctor_line(d, owner, sizeof(owner), "%s/%s/ibdev", base, names[i]) ||
+			strcmp(owner, d->device.name) != 0)
+			continue;
+		snprintf(from, size, "%s/%s/num_page_faults", base, names[i]);
+		if (doctor_number(d, faults, "%s", from))
+			err = 0;
+	}
+	doctor_names_free(names);
+	return err;
+}
 
 int doctor_counters_faults(const struct doctor *d, uint64_t *faults, char *from, size_t size)
 {
-	if (by_netlink(d->device.name, faults) == 0) {
-		snprintf(from, size, "rdma netlink statistics");
-		return 0;
-	}
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		char path[256];
-		const char *gap = strstr(places[i], "%s");
-
-		if (gap)
-			snprintf(path, sizeof(path), "%.*s%s%s", (int)(gap - places[i]), places[i],
-				d->device.name, gap + 2);
-		else
-			snprintf(path, sizeof(path), "%s", places[i]);
-		if (doctor_number(d, faults, "%s", path)) {
-			snprintf(from, size, "%s", path);
-			return 0;
-		}
-	}
-	return -ENODATA;
+	if (by_netlink(d->device.name, faults))
+		return by_sysfs(d, faults, from, size);
+	snprintf(from, size, "rdma netlink statistics");
+	return 0;
 }

@@ -49,14 +49,17 @@ static bool may_lock(struct doctor *d)
 	return caps >> 14 & 1;
 }
 
-/* Locks a little, and where the limit allows much, much: in pieces, so that no more than room is touched. */
+/* Locks length bytes piece by piece, for a moment. Returns how much could be locked, and why not more. */
 static uint64_t lock_some(uint64_t length, int *err)
 {
 	char *addr = mmap(
 		NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	uint64_t done = 0, piece = 4 * MIB;
 
-	*err = addr == MAP_FAILED ? errno : 0;
+	*err = 0;
+	/* No room for addresses says nothing about locking. */
+	if (addr == MAP_FAILED)
+		return length;
 	while (!*err && done < length) {
 		if (piece > length - done)
 			piece = length - done;
@@ -65,8 +68,7 @@ static uint64_t lock_some(uint64_t length, int *err)
 		else
 			done += piece;
 	}
-	if (addr != MAP_FAILED)
-		munmap(addr, length);
+	munmap(addr, length);
 	return done;
 }
 

@@ -2,6 +2,8 @@
 /* Reading recorded machines, which are untrusted; whole machines and their reports are in tests/doctor/. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -286,6 +291,63 @@ static void a_record_of_garbage_does_no_harm(void **state)
 	}
 }
 
+/* From here on mlock(2) is refused in this process, as in a container whose limits promise more than its host
+ * gives. */
+static bool refuse_mlock(void)
+{
+	struct sock_filter rows[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mlock, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { .len = sizeof(rows) / sizeof(rows[0]), .filter = rows };
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+static const struct doctor_check *memlock_check(void)
+{
+	for (size_t i = 0; i < doctor_memory_group.count; i++)
+		if (strcmp(doctor_memory_group.checks[i].id, "memory.memlock") == 0)
+			return &doctor_memory_group.checks[i];
+	return NULL;
+}
+
+#define SKIP_STATUS 77
+
+/* The verdict of a process in which locking works, or not; SKIP_STATUS without seccomp. */
+static int memlock_verdict(bool refused)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct doctor live = { .root_fd = -1 };
+		struct doctor_result r = { .verdict = DOCTOR_NA };
+
+		if (refused && !refuse_mlock())
+			_exit(SKIP_STATUS);
+		memlock_check()->run(&live, &r);
+		_exit((int)r.verdict);
+	}
+	assert_true(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void a_limit_that_is_not_kept_is_found_by_trying(void **state)
+{
+	int refused = memlock_verdict(true);
+
+	assert_int_not_equal(memlock_verdict(false), DOCTOR_FAIL);
+	if (refused == SKIP_STATUS) {
+		print_message("no seccomp filter can be installed here\n");
+		skip();
+	}
+	assert_int_equal(refused, DOCTOR_FAIL);
+}
+
 static void wrong_words_on_the_command_line_are_refused(void **state)
 {
 	char name[] = "doctor", word[] = "unpin0", option[] = "--root", nowhere[] = "/nonexistent",
@@ -316,6 +378,7 @@ int main(void)
 		T(a_field_is_that_of_its_line_in_bytes),
 		T(an_empty_record_is_not_usable_and_is_reported_whole),
 		T(a_record_of_garbage_does_no_harm),
+		T(a_limit_that_is_not_kept_is_found_by_trying),
 		T(wrong_words_on_the_command_line_are_refused),
 	};
 
