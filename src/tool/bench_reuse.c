@@ -148,8 +148,7 @@ static void conclude(struct plot *plot, uint64_t size)
 		plot_title(plot, "A buffer of %s: pinning pays from the first use on.", text);
 	else if (isinf(at))
 		plot_title(plot,
-			"A buffer of %s: on demand is never dearer, up to %.0f uses, the most that were "
-			"tried.",
+			"A buffer of %s: pinning does not pay within %.0f uses, the most that were tried.",
 			text, plot->series[PINNED].point[plot->series[PINNED].points - 1].x);
 	else
 		plot_title(plot, "A buffer of %s: pinning pays from about %.0f uses on.", text, at);

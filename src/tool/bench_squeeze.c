@@ -178,13 +178,14 @@ struct buckets {
 	struct plot *plot;
 	uint64_t start;
 	double worst;
+	double fell, rose; /* seconds after the start */
 };
 
 static int play_phase(struct pressed *q, struct buckets *u, const char *name, uint64_t limit)
 {
 	struct sample bucket = { 0 }, all = { 0 };
 	uint64_t before = majors(), start = clock_ns();
-	double seconds;
+	double seconds, began = (double)(start - u->start) / (double)NSEC_PER_SEC;
 	int err = squeeze_limit(&q->s, limit);
 
 	/* A limit that the kernel cannot reach is a limit all the same in version 2; in version 1 it stays.
@@ -210,8 +211,11 @@ static int play_phase(struct pressed *q, struct buckets *u, const char *name, ui
 	seconds = (double)(clock_ns() - start) / (double)NSEC_PER_SEC;
 	if (all.count) {
 		report_point(q, name, HELD, limit, seconds, (double)(majors() - before), &all);
-		if (limit == SQUEEZED)
+		if (limit == SQUEEZED) {
 			u->worst = sample_quantile(&all, 0.99);
+			u->fell = began;
+			u->rose = began + seconds;
+		}
 	}
 	sample_free(&bucket);
 	sample_free(&all);
@@ -238,9 +242,11 @@ static int fall_and_rise(struct pressed *q)
 		err = play_phase(q, &u, "after the squeeze", LOOSE);
 	if (u.worst > 0)
 		plot_title(u.plot,
-			"From 3 s to 6 s, %s of %s in use may stay in memory: one request in a hundred takes "
-			"more than %s.",
-			units_bytes(limit, SQUEEZED), units_bytes(held, HELD), bench_time(worst, u.worst));
+			"From %.1f s to %.1f s, %s of %s in use may stay in memory: one request in a hundred "
+			"takes more "
+			"than %s.",
+			u.fell, u.rose, units_bytes(limit, SQUEEZED), units_bytes(held, HELD),
+			bench_time(worst, u.worst));
 	return err;
 }
 

@@ -3,14 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/swap.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,6 +20,8 @@
 #define V1	   "/sys/fs/cgroup/memory"
 #define V2	   "/sys/fs/cgroup"
 #define PAGE	   4096u
+#define HELP	   (8u << 20) /* bytes */
+#define LOOK_MS	   5
 #define PREFERENCE 100 /* before whatever other swap the machine has */
 
 static int fail(struct squeeze *s, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -106,7 +110,7 @@ int squeeze_limit(struct squeeze *s, uint64_t limit)
 	snprintf(bytes, sizeof(bytes), "%llu", (unsigned long long)limit);
 	/* Version 1 gives up when a pass of reclaim was not enough. */
 	for (int i = 0; err == -EBUSY && i < 50; i++)
-		err = put(s->cgroup, s->v1 ? "memory.limit_in_bytes" : "memory.max", bytes);
+		err = put(s->cgroup, s->v1 ? "memory.limit_in_bytes" : "memory.high", bytes);
 	return err;
 }
 
@@ -117,7 +121,8 @@ static int make_cgroup(struct squeeze *s, uint64_t limit)
 		snprintf(s->cgroup, sizeof(s->cgroup), "%s/unpin-bench-%d", v1 ? V1 : V2, (int)getpid());
 		if (mkdir(s->cgroup, 0755))
 			continue;
-		if (squeeze_limit(s, limit) == 0 && find_home(s))
+		if (squeeze_limit(s, limit) == 0 && find_home(s) &&
+			(!v1 || put(s->cgroup, "memory.oom_control", "1") == 0))
 			return 0;
 		rmdir(s->cgroup);
 	}
@@ -220,20 +225,67 @@ static bool swap_make(struct swap *w, uint64_t bytes)
 	return w->on;
 }
 
+/* --- the turn ----------------------------------------------------------------------------------------------
+ */
+
+/* An abstract name, which goes with the last process that has the socket: the keeper, when all is taken away.
+ */
+static int take_turn(struct squeeze *s)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "\0unpin-bench-squeeze" };
+	int err;
+
+	s->turn = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (s->turn < 0)
+		return fail(s, -errno, "no socket can be made: %s", strerror(errno));
+	if (bind(s->turn, (const struct sockaddr *)&name, sizeof(name)) == 0)
+		return 0;
+	err = errno == EADDRINUSE ? -EBUSY : -errno;
+	close(s->turn);
+	return fail(s, err, "somebody else is squeezing memory on this machine at this time");
+}
+
 /* --- the keeper --------------------------------------------------------------------------------------------
  */
+
+/*
+ * Version 1 kills a process for which a pass of reclaim brought nothing, though there is swap: when all pages
+ * were used a moment ago. So it is told not to, and then the process waits; a little more room for a moment
+ * sets it going again. (Version 2 has memory.high, above which a process is slowed down and never killed.)
+ */
+static void help_out(const struct squeeze *s)
+{
+	char text[128], limit[32];
+	unsigned long long bytes;
+
+	if (!s->v1 || get(s->cgroup, "memory.oom_control", text, sizeof(text)) ||
+		!strstr(text, "under_oom 1") || get(s->cgroup, "memory.limit_in_bytes", text, sizeof(text)))
+		return;
+	bytes = strtoull(text, NULL, 10);
+	snprintf(limit, sizeof(limit), "%llu", bytes + HELP);
+	if (put(s->cgroup, "memory.limit_in_bytes", limit))
+		return;
+	nap();
+	/* Unless another limit was set meanwhile. */
+	if (get(s->cgroup, "memory.limit_in_bytes", text, sizeof(text)) ||
+		strtoull(text, NULL, 10) != bytes + HELP)
+		return;
+	snprintf(limit, sizeof(limit), "%llu", bytes);
+	for (int i = 0; i < 50 && put(s->cgroup, "memory.limit_in_bytes", limit) == -EBUSY; i++)
+		;
+}
 
 /* Until the other end of the pipe is closed, by squeeze_end or by the end of the process. */
 static void keep(const struct squeeze *s, struct swap *w, int alive)
 {
-	char byte;
+	struct pollfd end = { .fd = alive, .events = POLLIN };
 
 	setsid();
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
-	while (read(alive, &byte, 1) < 0 && errno == EINTR)
-		;
+	while (poll(&end, 1, LOOK_MS) <= 0)
+		help_out(s);
 	for (int i = 0; i < 500 && rmdir(s->cgroup) && errno == EBUSY; i++)
 		nap();
 	swap_remove(w);
@@ -245,30 +297,22 @@ static void keeper_main(struct squeeze *s, uint64_t swap_bytes, int alive, int r
 	struct swap w = { .zram = -1 };
 	char byte = swap_make(&w, swap_bytes) ? 'y' : 'n';
 
+	/* Who does not hear of it has ended, and keep returns at once. */
 	if (write(ready, &byte, 1) != 1)
-		s->alive = -1;
+		byte = 'n';
 	close(ready);
 	keep(s, &w, alive);
 }
 
-int squeeze_begin(struct squeeze *s, uint64_t limit, uint64_t swap_bytes)
+/* Starts the keeper and waits until it has made the swap. *made: it has. 0 or negative errno. */
+static int start_keeper(struct squeeze *s, uint64_t swap_bytes, bool *made)
 {
-	int alive[2], ready[2], err;
+	int alive[2], ready[2];
 	char byte = 0;
 
-	memset(s, 0, sizeof(*s));
-	s->alive = -1;
-	if (geteuid() != 0)
-		return fail(s, -EPERM, "making swap and a memory cgroup needs root");
-	err = make_cgroup(s, limit);
-	if (err)
-		return err;
-	if (pipe2(alive, O_CLOEXEC)) {
-		rmdir(s->cgroup);
-		return fail(s, -EMFILE, "no pipe can be made");
-	}
+	if (pipe2(alive, O_CLOEXEC))
+		return fail(s, -errno, "no pipe can be made: %s", strerror(errno));
 	if (pipe2(ready, O_CLOEXEC) || (s->keeper = fork()) < 0) {
-		rmdir(s->cgroup);
 		close(alive[0]);
 		close(alive[1]);
 		return fail(s, -EAGAIN, "no process can be started");
@@ -284,8 +328,33 @@ int squeeze_begin(struct squeeze *s, uint64_t limit, uint64_t swap_bytes)
 	while (read(ready[0], &byte, 1) < 0 && errno == EINTR)
 		;
 	close(ready[0]);
-	if (byte == 'y')
-		return 0;
+	*made = byte == 'y';
+	return 0;
+}
+
+int squeeze_begin(struct squeeze *s, uint64_t limit, uint64_t swap_bytes)
+{
+	bool made = false;
+	int err;
+
+	memset(s, 0, sizeof(*s));
+	if (geteuid() != 0)
+		return fail(s, -EPERM, "making swap and a memory cgroup needs root");
+	err = take_turn(s);
+	if (err)
+		return err;
+	err = make_cgroup(s, limit);
+	if (!err) {
+		err = start_keeper(s, swap_bytes, &made);
+		if (err) {
+			s->keeper = 0;
+			rmdir(s->cgroup);
+		}
+	}
+	/* The keeper has it from here on. */
+	close(s->turn);
+	if (err || made)
+		return err;
 	squeeze_end(s);
 	return fail(s, -EOPNOTSUPP, "neither a zram device nor a file can be made a swap device here");
 }
@@ -315,5 +384,4 @@ void squeeze_end(struct squeeze *s)
 	while (waitpid(s->keeper, NULL, 0) < 0 && errno == EINTR)
 		;
 	s->keeper = 0;
-	s->alive = -1;
 }

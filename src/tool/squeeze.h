@@ -17,6 +17,7 @@ struct squeeze {
 	char cgroup[256]; /* the folder made */
 	char home[512];	  /* where this process was before */
 	bool v1;
+	int turn;  /* a socket whose name is held while the squeeze lasts */
 	int alive; /* the keeper reads from its other end */
 	pid_t keeper;
 	char why[SQUEEZE_WHY_MAX];
@@ -24,14 +25,17 @@ struct squeeze {
 
 /*
  * Makes the cgroup, limited to limit bytes, and swap_bytes of swap (a zram device, or a file where there is
- * none) that is preferred to what the machine has. It forks: before a device is opened. 0 or negative errno
- * with a sentence in why: -EPERM when not root, -EOPNOTSUPP when there is no memory controller or no swap to
- * be had.
+ * none), which is preferred to what the machine has. It forks: before a device is opened. One squeeze at a
+ * time on a machine: when swap is taken away, what is in it must go back to where it came from, and the
+ * kernel kills a process whose limit does not allow that. 0 or negative errno with a sentence in why: -EPERM
+ * when not root, -EBUSY while somebody else's squeeze lasts, -EOPNOTSUPP when there is no memory controller
+ * or no swap to be had.
  */
 int squeeze_begin(struct squeeze *s, uint64_t limit, uint64_t swap_bytes);
 /* This process, with all its threads, and what it uses from now on, counts. 0 or negative errno with why. */
 int squeeze_enter(struct squeeze *s);
-/* Another limit. The kernel takes back what is above it before this returns; -EBUSY when it cannot. */
+/* Another limit. The kernel takes back what is above it before this returns; -EBUSY when it cannot at this
+ * time. A process is slowed down by its limit, or waits, and is not killed. */
 int squeeze_limit(struct squeeze *s, uint64_t limit);
 /* Bytes that count now. */
 uint64_t squeeze_usage(const struct squeeze *s);
