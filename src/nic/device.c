@@ -254,8 +254,10 @@ free:
 static void nic_unmake(struct nic *nic)
 {
 	nic_engine_stop(nic);
-	wire_close(nic->wire);
+	/* Its threads first: one may still be telling a queue pair that its fault is over, which asks the
+	 * wire. */
 	odp_space_close(nic->odp);
+	wire_close(nic->wire);
 	trace_close();
 	nic_segment_destroy(nic);
 	nic_free(nic);
