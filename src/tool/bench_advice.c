@@ -26,6 +26,14 @@ static double number_at(const struct report_part *p, size_t row, const char *ste
 	return c == SIZE_MAX || row >= p->rows ? NAN : report_value(p, row, c);
 }
 
+/* "": there are no words, or no such column. */
+static const char *words_at(const struct report_part *p, size_t row, const char *stem)
+{
+	size_t c = column_of(p, stem);
+
+	return c == SIZE_MAX ? "" : report_text(p, row, c);
+}
+
 /* The row whose first column has these words; SIZE_MAX when there is none. */
 static size_t row_with(const struct report_part *p, const char *words)
 {
@@ -121,9 +129,9 @@ static void advise_fault(struct report_part *out, const struct report *r)
 	double p50 = NAN, p99 = NAN, disk = NAN;
 
 	for (size_t i = 0; p && i < p->rows; i++) {
-		if (strcmp(report_text(p, i, 1), "the device") != 0)
+		if (strcmp(words_at(p, i, "toucher"), "the device") != 0)
 			continue;
-		if (strcmp(report_text(p, i, 0), "minor") == 0) {
+		if (strcmp(words_at(p, i, "fault"), "minor") == 0) {
 			p50 = number_at(p, i, "p50");
 			p99 = number_at(p, i, "p99");
 		} else {
