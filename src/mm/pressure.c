@@ -379,14 +379,16 @@ static void take_sample(uint64_t now)
 /* Takes a sample if the last one is this old. */
 static void refresh(uint64_t age)
 {
-	uint64_t me = generation_now(), now = clock_ns(), holder;
+	uint64_t me = generation_now(), now, holder;
 
+	if (me && atomic_load_explicit(&sampled_by, memory_order_acquire) == me &&
+		(int64_t)(clock_coarse_ns() - atomic_load_explicit(&sampled_at, memory_order_relaxed)) <
+			(int64_t)age)
+		return;
+	now = clock_ns();
 	if (!me && !generation_begin())
 		me = generation_now();
 	if (!me)
-		return;
-	if (atomic_load_explicit(&sampled_by, memory_order_acquire) == me &&
-		now - atomic_load_explicit(&sampled_at, memory_order_relaxed) < age)
 		return;
 	holder = atomic_load_explicit(&busy, memory_order_relaxed);
 	if (holder == me || !atomic_compare_exchange_strong(&busy, &holder, me))

@@ -382,7 +382,8 @@ bool residency_swap_on(uint64_t now_ns)
 	static atomic_bool on = true;
 	uint64_t last = atomic_load_explicit(&read_at, memory_order_acquire);
 
-	if (last && now_ns + 1 - last < NSEC_PER_SEC)
+	/* A coarse clock may be behind. */
+	if (last && (int64_t)(now_ns + 1 - last) < (int64_t)NSEC_PER_SEC)
 		return atomic_load_explicit(&on, memory_order_acquire);
 	/* One thread reads; the others go on with the old answer. */
 	if (atomic_compare_exchange_strong(&read_at, &last, now_ns + 1))

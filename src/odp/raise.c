@@ -259,7 +259,7 @@ static unsigned cheap_pages(const struct odp_space *s, const struct fault *f, co
 
 static void look_for_swap(struct odp_space *s)
 {
-	bool on = residency_swap_on(clock_ns());
+	bool on = residency_swap_on(clock_coarse_ns());
 
 	if (on != atomic_load_explicit(&s->swap_on, memory_order_relaxed))
 		atomic_store_explicit(&s->swap_on, on, memory_order_relaxed);

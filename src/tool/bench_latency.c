@@ -228,7 +228,7 @@ static void report_targets(struct report_part *p, struct latency *l)
 			(slower(l, PINGPONG_EVENT) - 2 * futex) / futex, 2, "wake-ups");
 	if (l->ratio[PINGPONG_SEND].count)
 		report_at_most(p, "on_demand_over_pinned_send", "on demand over pinned, SEND 8 B",
-			100 * sample_spread(&l->ratio[PINGPONG_SEND]).median, 103, "%");
+			100 * sample_spread(&l->ratio[PINGPONG_SEND]).median, 101, "%");
 }
 
 static void report_all(struct latency *l)

@@ -161,7 +161,7 @@ static void report_all(struct touch *t)
 	if (populate > 0)
 		report_at_most(p, "cold_write_over_populate",
 			"cold minus warm WRITE of 4 KiB, in populates of one page",
-			sample_spread(&t->extra[DEVICE_WRITE]).median / populate, 3, "times");
+			sample_spread(&t->extra[DEVICE_WRITE]).median / populate, 2, "times");
 }
 
 static int play(struct touch *t)
