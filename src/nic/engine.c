@@ -47,8 +47,8 @@
 #define DISTRUST_NS	(100 * NSEC_PER_MSEC) /* ...and pollers are not believed in for this long */
 #define RX_POOL_MAX	1024		      /* free packet buffers kept */
 #define RX_PER_QP                                                                                            \
-	(4 * NIC_QP_WINDOW) /* packets one queue pair may hold back: a decent peer never has that many out   \
-			     */
+	(4 * NIC_QP_WINDOW) /* packets that may wait for one queue pair, beside those that its last run has  \
+			     taken: a decent peer never has that many out */
 #define SLICE_NS (100 * NSEC_PER_USEC) /* scheduling slice asked for: woken soon, gone soon */
 
 /* --- the run queue
@@ -58,9 +58,13 @@ static void runq_add(struct nic_qp *qp, struct list *queue, _Atomic uint32_t *le
 {
 	struct nic *nic = qp->nic;
 
+	/* Who takes it off the queue says so before he looks for work, and the work was there before we look
+	 * here: one of the two sees the other. */
+	if (atomic_load(&qp->queued))
+		return;
 	lock_take(&nic->runq_lock);
-	if (!qp->queued) {
-		qp->queued = true;
+	if (!atomic_load_explicit(&qp->queued, memory_order_relaxed)) {
+		atomic_store(&qp->queued, true);
 		list_add_tail(queue, &qp->runq);
 		atomic_fetch_add(len, 1);
 	}
@@ -96,7 +100,7 @@ static struct nic_qp *runq_take(struct nic *nic, struct list *queue, _Atomic uin
 	node = list_pop(queue);
 	if (node) {
 		qp = container_of(node, struct nic_qp, runq);
-		qp->queued = false;
+		atomic_store(&qp->queued, false);
 		atomic_fetch_sub(len, 1);
 	}
 	lock_drop(&nic->runq_lock);
@@ -172,7 +176,7 @@ static bool enqueue(struct nic *nic, struct wire_rx *rx, enum ib_lane l)
 		list_init(&rx->node);
 		list_add_tail(&qp->lane[l].rxq, &rx->node);
 		qp->rx_count++;
-		atomic_fetch_add_explicit(&qp->lane[l].waiting, 1, memory_order_release);
+		atomic_fetch_add(&qp->lane[l].waiting, 1);
 	}
 	lock_drop(&qp->rx_lock);
 	/* No waking: whoever takes packets from the wire runs the queue next. */

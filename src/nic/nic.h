@@ -166,8 +166,9 @@ struct nic_lane {
 	bool parked;	    /* the pending step waits for a fault; under the run lock */
 	_Atomic bool ready; /* the fault is over: set by waiter.ready, taken by the run */
 	_Atomic bool
-		blocked; /* the pending IB_TX step waits for credit: set by the run, cleared by the wire */
-	struct list rxq; /* packets that wait for the lane, under rx_lock */
+		blocked;   /* the pending IB_TX step waits for credit: set by the run, cleared by the wire */
+	struct list rxq;   /* packets that wait for the lane, under rx_lock */
+	struct list taken; /* those that the run has taken out; under the run lock */
 	_Atomic uint32_t
 		waiting; /* length of rxq: written under rx_lock, so that an empty one costs no lock */
 	struct wire_rx *current; /* the packet the lane works on; under the run lock */
@@ -209,8 +210,8 @@ struct nic_qp {
 	struct lock rx_lock; /* rxq lists of the lanes, rx_count */
 	uint32_t rx_count;
 
-	struct list runq; /* under nic->runq_lock */
-	bool queued;
+	struct list runq;    /* under nic->runq_lock */
+	_Atomic bool queued; /* written under nic->runq_lock */
 
 	struct list timer;	   /* under nic->timer_lock */
 	_Atomic uint64_t deadline; /* written under nic->timer_lock */

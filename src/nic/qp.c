@@ -51,6 +51,7 @@ static struct nic_qp *row_make(struct nic *nic)
 	qp->deadline = UINT64_MAX;
 	for (int l = 0; l < IB_LANES; l++) {
 		list_init(&qp->lane[l].rxq);
+		list_init(&qp->lane[l].taken);
 		qp->lane[l].waiter.owner = qp;
 		qp->lane[l].waiter.ready = nic_lane_fault_over;
 		qp->lane[l].waiter.scan = nic_scan;

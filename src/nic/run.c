@@ -236,19 +236,19 @@ static int (*const carry_out[])(struct nic_qp *, struct nic_burst *, enum ib_lan
 /* --- packets
  * ------------------------------------------------------------------------------------------------------- */
 
+/* All that wait are taken at once: one lock for a burst. */
 static struct wire_rx *next_packet(struct nic_qp *qp, enum ib_lane l)
 {
-	struct list *node;
+	struct nic_lane *lane = &qp->lane[l];
+	struct list *node = list_pop(&lane->taken);
 
-	if (!atomic_load_explicit(&qp->lane[l].waiting, memory_order_acquire))
-		return NULL;
-	lock_take(&qp->rx_lock);
-	node = list_pop(&qp->lane[l].rxq);
-	if (node) {
-		qp->rx_count--;
-		atomic_fetch_sub_explicit(&qp->lane[l].waiting, 1, memory_order_relaxed);
+	if (!node && atomic_load(&lane->waiting)) {
+		lock_take(&qp->rx_lock);
+		list_splice_tail(&lane->taken, &lane->rxq);
+		qp->rx_count -= atomic_exchange_explicit(&lane->waiting, 0, memory_order_relaxed);
+		lock_drop(&qp->rx_lock);
+		node = list_pop(&lane->taken);
 	}
-	lock_drop(&qp->rx_lock);
 	return node ? container_of(node, struct wire_rx, node) : NULL;
 }
 
