@@ -95,12 +95,12 @@ def asan(runner):
 
 
 def tsan(runner):
-    # ThreadSanitizer does not know address spaces as random as some kernels make them. ib/ has no threads.
+    # ThreadSanitizer does not know address spaces as random as some kernels make them. ib/ and the model have no threads.
     wrap = ()
     setarch = ['setarch', os.uname().machine, '--addr-no-randomize']
     if shutil.which('setarch') and subprocess.run(setarch + ['true'], stderr=subprocess.DEVNULL).returncode == 0:
         wrap = setarch
-    return sanitized(runner, 'tsan', ['-Db_sanitize=thread'], TSAN, wrap, but=('ib/',))
+    return sanitized(runner, 'tsan', ['-Db_sanitize=thread'], TSAN, wrap, but=('ib/', 'odp/protocol_model'))
 
 
 def users(runner):
