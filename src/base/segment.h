@@ -83,7 +83,7 @@ struct unpin_device_counters {
 #undef X
 };
 
-/* The steps of a fault, in the order of the blueprint: raise, queue, resolve, map, resume, retry. */
+/* The steps of a fault that are timed (odp/space.h has the life of a fault). */
 enum unpin_step { UNPIN_STEP_QUEUE, UNPIN_STEP_RESOLVE, UNPIN_STEP_RESUME, UNPIN_STEP_TOTAL, UNPIN_STEPS };
 
 /* A storm of major faults or memory stalls: read-ahead is small and prefetch held back while it lasts. */
