@@ -95,12 +95,13 @@ def asan(runner):
 
 
 def tsan(runner):
-    # ThreadSanitizer does not know address spaces as random as some kernels make them. ib/ and the model have no threads.
+    # ThreadSanitizer does not know address spaces as random as some kernels make them. ib/, the model and the squeeze have no
+    # threads; the sanitizer's own memory would be squeezed.
     wrap = ()
     setarch = ['setarch', os.uname().machine, '--addr-no-randomize']
     if shutil.which('setarch') and subprocess.run(setarch + ['true'], stderr=subprocess.DEVNULL).returncode == 0:
         wrap = setarch
-    return sanitized(runner, 'tsan', ['-Db_sanitize=thread'], TSAN, wrap, but=('ib/', 'odp/protocol_model'))
+    return sanitized(runner, 'tsan', ['-Db_sanitize=thread'], TSAN, wrap, but=('ib/', 'odp/protocol_model', 'tool/squeeze'))
 
 
 def users(runner):
