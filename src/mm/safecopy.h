@@ -14,7 +14,8 @@
  * pointer; the calling thread must not block SIGSEGV or SIGBUS, and sigchain_install() must have been called)
  * and PROCESS_VM (system calls, no signals; same pieces in the same order, but each is copied by the kernel,
  * whose copy of a single 2- or 4-byte piece tears on processors without fast short string moves (FSRM), and
- * whose stores within the body of whole words come in any order). safecopy_path() tells which one a thread
+ * whose stores within the body of whole words come in any order; and a word that was read while another
+ * thread wrote it has been seen torn, once in some fifty million). safecopy_path() tells which one a thread
  * may use; ask once per burst of work, since asking for the mask is a system call. On other machines than
  * x86-64 there is no FIXUP: safecopy_path() never answers it, the copies take it as PROCESS_VM, atomics and
  * touching return -EOPNOTSUPP.
