@@ -90,11 +90,4 @@ static inline uint64_t trace_begin(void)
 	return trace_enabled() ? clock_ns() : 0;
 }
 
-/* It ends now; nothing when it began while off. */
-static inline void trace_end(enum trace_site site, uint64_t begin_ns, uint64_t a, uint64_t b)
-{
-	if (__builtin_expect(begin_ns != 0, 0) && trace_enabled())
-		trace_record(site, begin_ns, clock_ns(), a, b);
-}
-
 #endif

@@ -12,7 +12,7 @@
 
 #define RANGES 256u
 
-/* end 0: free. A range that is being written has start UINTPTR_MAX, which nothing reaches. */
+/* end 0: free; 1: being written, and above no address. */
 struct range {
 	_Atomic uintptr_t start, end;
 };

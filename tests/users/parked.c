@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* A queue pair whose request waits for a slow page stops nobody else: not on the same device, not towards the
  * same process. */
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -178,6 +180,67 @@ static void a_slow_page_of_the_sender_does_not_stop_what_it_receives(void)
 	pair_close(&p);
 }
 
+static unsigned driver_threads(void)
+{
+	unsigned n = 0;
+	struct dirent *d;
+	DIR *dir = opendir("/proc/self/task");
+
+	check_sys(dir != NULL);
+	while ((d = readdir(dir))) {
+		char path[300], name[32] = "";
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", d->d_name);
+		f = fopen(path, "re");
+		if (!f)
+			continue;
+		if (fgets(name, sizeof(name), f))
+			n += !strcmp(name, "unpin-odp\n");
+		fclose(f);
+	}
+	closedir(dir);
+	return n;
+}
+
+/* Four faults that take long, and two threads for them: two are taken up, two wait for their turn. */
+static void there_are_no_more_driver_threads_than_asked_for(void)
+{
+	struct ibv_mr *here[4], *there[4];
+	char *mine = fresh(PAGE);
+	struct pair p[4];
+	struct slow s;
+	long first, second;
+
+	check_sys(setenv("UNPIN_DRIVER_THREADS", "2", 1) == 0);
+	slow_open(&s, 64 * PAGE, true);
+	for (int i = 0; i < 4; i++) {
+		pair_open(&p[i], NULL);
+		here[i] = reg(&p[i].a, mine, PAGE, LOCAL);
+		there[i] = reg(&p[i].b, s.memory, s.length, REMOTE | ODP);
+		post(&p[i].a, IBV_WR_RDMA_WRITE, here[i], mine, 8, s.memory + i * 10 * PAGE, there[i]->rkey);
+	}
+	first = slow_fault(&s, 5000);
+	second = slow_fault(&s, 5000);
+	check(first >= 0 && second >= 0);
+	check_int(slow_fault(&s, 100), -1);
+	check_int(driver_threads(), 2);
+	slow_answer(&s, first, 0);
+	slow_answer(&s, second, 0);
+	for (int i = 0; i < 2; i++) {
+		first = slow_fault(&s, 5000);
+		check(first >= 0);
+		slow_answer(&s, first, 0);
+	}
+	for (int i = 0; i < 4; i++) {
+		wait_for(&p[i].a, IBV_WC_SUCCESS);
+		dereg(here[i]);
+		dereg(there[i]);
+		pair_close(&p[i]);
+	}
+	slow_close(&s);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check_case cases[] = {
@@ -185,6 +248,7 @@ int main(int argc, char **argv)
 		CASE(a_slow_anonymous_page_of_one_queue_pair_does_not_stop_another),
 		CASE(within_one_process_too),
 		CASE(a_slow_page_of_the_sender_does_not_stop_what_it_receives),
+		CASE(there_are_no_more_driver_threads_than_asked_for),
 	};
 
 	return check_main(cases, COUNT(cases), argc, argv);
