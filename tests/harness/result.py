@@ -6,12 +6,12 @@ import re
 class Result:
     """The outcome of one test: a program, which may hold several cases."""
 
-    def __init__(self, passed=0, failed=0, skipped=0, notes=None, quiet=None):
+    def __init__(self, passed=0, failed=0, skipped=0, notes=None, said=None):
         self.passed = passed
         self.failed = failed
         self.skipped = skipped
         self.notes = notes or []    # printed under the test's line
-        self.quiet = quiet or []    # printed only with --verbose
+        self.said = said or []      # printed at the end of the run if the test failed: what tells why
 
     @classmethod
     def ok(cls):
@@ -71,7 +71,13 @@ def from_program(status, text, why_not=''):
         notes.append('killed by signal %d' % -status if status < 0 else 'exit status %d' % status)
     elif status == 0 and not (passed or failed or skipped):
         passed = 1
-    return Result(passed, nfailed, len(skipped), notes)
+    return Result(passed, nfailed, len(skipped), notes, what_tells_why(text) if nfailed else None)
+
+
+def what_tells_why(text, most=30):
+    """The last lines that are not about cases that passed: whoever reads of a failure may not have the log."""
+    lines = [line[:400] for line in text.splitlines() if line.strip() and not re.match(r'^\[ (RUN|      OK) ', line)]
+    return lines[-most:]
 
 
 def last_line(text):
