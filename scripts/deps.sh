@@ -11,7 +11,7 @@ set -eu
 
 build_packages='gcc libc6-dev meson ninja-build pkgconf libibverbs-dev libjson-c-dev libncurses-dev liburing-dev'
 # python3 and util-linux are the runner's; the rest are the clients that the tests run and the library they use.
-test_packages='libcmocka-dev python3 util-linux iproute2 ibverbs-utils perftest python3-pyverbs rdma-core gdb tmux'
+test_packages='libcmocka-dev python3 util-linux iproute2 ibverbs-utils perftest python3-pyverbs rdma-core gdb tmux chromium'
 
 usage()
 {

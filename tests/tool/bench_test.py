@@ -286,8 +286,9 @@ def look_at(folder, svgs):
         copy = os.path.join(scratch, 'copy.html')
         with open(copy, 'w', encoding='utf-8') as f:
             f.write(read(folder, 'index.html').replace('</head>', PROBE + '</head>'))
-        p = subprocess.run([browser, '--headless', '--no-sandbox', '--disable-gpu', '--user-data-dir=' + scratch, '--window-size=1100,900',
-                            '--dump-dom', 'file://' + copy], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+        p = subprocess.run([browser, '--headless', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
+                            '--disable-background-networking', '--disable-component-update', '--disable-sync',
+                            '--user-data-dir=' + scratch, '--window-size=1100,900', '--dump-dom', 'file://' + copy], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
         told = re.search(r'<pre id="told">(.*?)</pre>', p.stdout, re.S)
         assert told, 'the browser shows no page: ' + p.stderr[-500:]
         told = json.loads(html.unescape(told.group(1)))
