@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/segment.h"
 
@@ -195,6 +196,56 @@ void trace_record(enum trace_site site, uint64_t begin_ns, uint64_t end_ns, uint
 		(length < LENGTH_MOST ? length : LENGTH_MOST) << SITE_BITS | site };
 
 	record(&e);
+}
+
+/* --- texts
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+/* Each is preceded by its length. The writer takes them away from the front, in turns with who adds. */
+static struct texts {
+	_Atomic pid_t pid; /* whose it is: a child of a raw clone() may have inherited the lock taken */
+	struct lock lock;  /* protects the rest */
+	char *queue;	   /* mapped by the first text */
+	size_t used;
+	uint64_t dropped;
+} texts = { .lock = LOCK_INIT(LOCK_TRACE) };
+
+struct text_length {
+	uint32_t bytes;
+};
+
+static bool add_text(const char *json, size_t length)
+{
+	const struct text_length n = { (uint32_t)length };
+	long at;
+
+	if (length > TRACE_TEXT_MAX || texts.used + sizeof(n) + length > TRACE_TEXT_QUEUE)
+		return false;
+	if (!texts.queue) {
+		at = syscall(SYS_mmap, NULL, TRACE_TEXT_QUEUE, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (at == -1)
+			return false;
+		texts.queue = (char *)at;
+	}
+	memcpy(texts.queue + texts.used, &n, sizeof(n));
+	memcpy(texts.queue + texts.used + sizeof(n), json, length);
+	texts.used += sizeof(n) + length;
+	return true;
+}
+
+void trace_text(const char *json, size_t length)
+{
+	int saved = errno;
+
+	if (!trace_enabled() || atomic_load(&texts.pid) != getpid())
+		return;
+	lock_take(&texts.lock);
+	if (!add_text(json, length))
+		texts.dropped++;
+	lock_drop(&texts.lock);
+	errno = saved;
 }
 
 /* --- time: reading the clock would be most of what a POINT costs, so it is stamped with the processor's
@@ -402,6 +453,12 @@ static char *put_us(char *p, uint64_t ns)
 	*p++ = '.';
 	*p++ = (char)('0' + rest / 100);
 	return put_two(p, rest % 100);
+}
+
+char *trace_us(char out[TRACE_US_BYTES], uint64_t ns)
+{
+	*put_us(out, ns) = 0;
+	return out;
 }
 
 /* A thread's or program's name; it may hold anything. */
@@ -654,6 +711,31 @@ static uint32_t drain(unsigned i)
 	return head - tail;
 }
 
+static void put_one_text(const char *text, size_t length)
+{
+	char *p;
+
+	if (w.used + length + 2 > BUFFER_BYTES)
+		flush();
+	p = PUT(w.buffer + w.used, ",\n");
+	end_text(put_text(p, text, length));
+}
+
+static void drain_texts(void)
+{
+	struct text_length n;
+
+	lock_take(&texts.lock);
+	for (size_t at = 0; at < texts.used; at += sizeof(n) + n.bytes) {
+		memcpy(&n, texts.queue + at, sizeof(n));
+		put_one_text(texts.queue + at + sizeof(n), n.bytes);
+	}
+	texts.used = 0;
+	w.dropped += texts.dropped;
+	texts.dropped = 0;
+	lock_drop(&texts.lock);
+}
+
 /* Returns the most that one ring held. */
 static uint32_t drain_all(void)
 {
@@ -668,6 +750,7 @@ static uint32_t drain_all(void)
 
 		most = n > most ? n : most;
 	}
+	drain_texts();
 	w.from = w.to;
 	w.dropped += now - w.homeless_before;
 	w.homeless_before = now;
@@ -792,6 +875,10 @@ static int go_on(const char *path)
 static void empty_rings(void)
 {
 	w.homeless_before = atomic_load(&homeless);
+	lock_take(&texts.lock);
+	texts.used = 0;
+	texts.dropped = 0;
+	lock_drop(&texts.lock);
 	for (unsigned i = 0; i < TRACE_RINGS; i++) {
 		struct ring *r = atomic_load_explicit(&slots[i].ring, memory_order_acquire);
 
@@ -822,6 +909,8 @@ int trace_open(const char *path)
 	if (err)
 		return err;
 	strcpy(w.asked, path);
+	if (atomic_exchange(&texts.pid, w.pid) != w.pid)
+		lock_reinit(&texts.lock, LOCK_TRACE);
 	empty_rings();
 	choose_clock();
 	w.from = look_at_clocks();
@@ -854,6 +943,7 @@ void trace_close(void)
 void trace_abandon(void)
 {
 	atomic_store(&trace_on, false);
+	atomic_store(&texts.pid, 0);
 	mine.ring = NULL;
 	mine.tid = 0;
 	mine.busy = false;

@@ -20,6 +20,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/clock.h"
@@ -83,6 +84,22 @@ static inline void trace_point(enum trace_site site, uint64_t a, uint64_t b)
 	if (trace_enabled())
 		trace_moment(site, a, b);
 }
+
+/*
+ * Adds a whole event: one JSON object of the Chrome trace event format, as text on one line, without a comma
+ * or newline around it, of at most TRACE_TEXT_MAX bytes (no 0 needed); the caller answers for its being
+ * right. For what happens now and then: it takes a lock. From any thread, under any lock of base/lock.h, but
+ * not from a signal handler and not where malloc or munmap may be on the stack. Texts stand in the file in
+ * the order in which they came. While off: nothing. One that is too long, or that finds TRACE_TEXT_QUEUE
+ * bytes waiting, is dropped and counted.
+ */
+#define TRACE_TEXT_MAX	 8192u
+#define TRACE_TEXT_QUEUE (256u << 10)
+void trace_text(const char *json, size_t length);
+
+/* A time of clock_ns() as the value of "ts" or "dur", in microseconds: "1234.567". Returns out. */
+#define TRACE_US_BYTES 24
+char *trace_us(char out[TRACE_US_BYTES], uint64_t ns);
 
 /* When a span begins: the time, or 0 while off. */
 static inline uint64_t trace_begin(void)

@@ -167,6 +167,56 @@ static void what_a_full_ring_drops_is_counted_in_the_file(void **state)
 	json_object_put(f);
 }
 
+static void texts_stand_in_the_file_as_they_came(void **state)
+{
+	char text[TRACE_TEXT_MAX], ts[TRACE_US_BYTES];
+	json_object *f;
+	int n;
+
+	trace_text("{}", 2); /* off */
+	assert_int_equal(trace_open(path), 0);
+	for (unsigned i = 0; i < 100; i++) {
+		n = snprintf(text, sizeof(text),
+			"{\"name\":\"text\",\"ph\":\"i\",\"ts\":%s,\"args\":{\"i\":%u}}",
+			trace_us(ts, 1000 * i + 7), i);
+		trace_text(text, (size_t)n);
+	}
+	/* The longest, and one that is longer. */
+	memset(text, ' ', sizeof(text));
+	memcpy(text, "{\"name\":\"long\"", 14);
+	text[sizeof(text) - 1] = '}';
+	trace_text(text, sizeof(text));
+	trace_text(text, sizeof(text) + 1);
+	trace_close();
+	f = read_file(path);
+	for (unsigned i = 0; i < 100; i++) {
+		assert_int_equal(json_object_get_int(argument_of(find(f, "text", i), "i")), i);
+		snprintf(text, sizeof(text), "%u.007", i);
+		assert_string_equal(text_of(find(f, "text", i), "ts"), text);
+	}
+	assert_int_equal(count(f, "long"), 1);
+	assert_int_equal(dropped(f), 1);
+	json_object_put(f);
+}
+
+static void texts_that_find_no_room_are_counted(void **state)
+{
+	const int64_t all = 4 * TRACE_TEXT_QUEUE / 64;
+	char text[64] = "{\"name\":\"text\"";
+	json_object *f;
+
+	memset(text + 14, ' ', sizeof(text) - 14);
+	text[sizeof(text) - 1] = '}';
+	assert_int_equal(trace_open(path), 0);
+	for (int64_t i = 0; i < all; i++)
+		trace_text(text, sizeof(text));
+	trace_close();
+	f = read_file(path);
+	assert_true(dropped(f) > 0);
+	assert_int_equal((int64_t)count(f, "text") + dropped(f), all);
+	json_object_put(f);
+}
+
 /* --- threads -----------------------------------------------------------------------------------------------
  */
 
@@ -555,6 +605,8 @@ int main(void)
 		CASE(off_nothing_is_recorded),
 		CASE(each_shape_is_in_the_file_as_the_format_wants_it),
 		CASE(what_a_full_ring_drops_is_counted_in_the_file),
+		CASE(texts_stand_in_the_file_as_they_came),
+		CASE(texts_that_find_no_room_are_counted),
 		CASE(many_threads_have_their_events_in_order),
 		CASE(rings_of_ended_threads_serve_others),
 		CASE(threads_without_a_ring_are_counted),
