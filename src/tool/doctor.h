@@ -181,6 +181,8 @@ void doctor_reality_try(struct doctor *d);
  * per device in sysfs. 0, with the counter's origin in from; -ENODATA: no such counter (doctor_counters.c).
  */
 int doctor_counters_faults(const struct doctor *d, uint64_t *faults, char *from, size_t size);
+/* A check: the regions that are registered on the device now, by whomever, and their page faults. */
+void doctor_counters_use(struct doctor *d, struct doctor_result *r);
 
 /* Bytes of the size that people read, for use as an argument: one of a few buffers in turn. */
 const char *doctor_bytes(uint64_t bytes);

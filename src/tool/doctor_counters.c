@@ -2,178 +2,64 @@
 /* Page fault counters of the kernel's devices: rdma netlink statistics (what `rdma statistic show mr`
  * prints), else sysfs. */
 #include <errno.h>
-#include <linux/netlink.h>
-#include <rdma/rdma_netlink.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 #include "tool/doctor.h"
+#include "tool/rdmanl.h"
 
 #define COUNTER "page_faults"
 
-struct request {
-	struct nlmsghdr head;
-	char room[256];
+static char *read_record(void *doctor, const char *path)
+{
+	return doctor_read(doctor, "%s", path);
+}
+
+static struct rdmanl *open_netlink(const struct doctor *d)
+{
+	return d->root ? rdmanl_recorded(read_record, (void *)d) : rdmanl_live();
+}
+
+/* What all regions of the device come to; any: there is a region that has the counter. */
+struct faults {
+	uint64_t count;
+	size_t regions; /* that are counted */
+	bool any;
 };
 
-static void add_attr(struct request *q, uint16_t type, const void *data, size_t length)
+static void add_up(struct faults *f, const struct rdmanl_answer *a)
 {
-	struct nlattr *a = (struct nlattr *)((char *)q + NLMSG_ALIGN(q->head.nlmsg_len));
-
-	a->nla_type = type;
-	a->nla_len = (uint16_t)(NLA_HDRLEN + length);
-	memcpy((char *)a + NLA_HDRLEN, data, length);
-	q->head.nlmsg_len = NLMSG_ALIGN(q->head.nlmsg_len) + (uint32_t)NLA_ALIGN(a->nla_len);
-}
-
-static void begin(struct request *q, int command)
-{
-	memset(q, 0, sizeof(*q));
-	q->head.nlmsg_len = NLMSG_HDRLEN;
-	q->head.nlmsg_type = (uint16_t)RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command);
-	q->head.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
-	q->head.nlmsg_seq = 1;
-}
-
-/* Attributes one after the other, and into nests: see gets every one that is not a nest. */
-struct walk {
-	void (*see)(struct walk *w, unsigned type, const char *data, size_t length);
-	const char *device; /* the name that is looked for */
-	uint32_t index, found_index;
-	bool found;
-	bool is_faults; /* the value that comes next is the counter's */
-	uint64_t faults;
-};
-
-static bool is_nest(unsigned type)
-{
-	switch (type) {
-	case RDMA_NLDEV_ATTR_RES_MR:
-	case RDMA_NLDEV_ATTR_RES_MR_ENTRY:
-	case RDMA_NLDEV_ATTR_STAT_COUNTER:
-	case RDMA_NLDEV_ATTR_STAT_COUNTER_ENTRY:
-	case RDMA_NLDEV_ATTR_STAT_HWCOUNTERS:
-	case RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY:
-		return true;
-	default:
-		return false;
-	}
-}
-
-static void walk(struct walk *w, const char *at, size_t left, unsigned depth)
-{
-	while (left >= NLA_HDRLEN) {
-		struct nlattr a;
-		size_t step;
-		unsigned type;
-
-		memcpy(&a, at, sizeof(a));
-		if (a.nla_len < NLA_HDRLEN || a.nla_len > left)
-			return;
-		type = a.nla_type & NLA_TYPE_MASK;
-		if (!is_nest(type))
-			w->see(w, type, at + NLA_HDRLEN, a.nla_len - NLA_HDRLEN);
-		else if (depth)
-			walk(w, at + NLA_HDRLEN, a.nla_len - NLA_HDRLEN, depth - 1);
-		step = NLA_ALIGN(a.nla_len);
-		if (step >= left)
-			return;
-		at += step;
-		left -= step;
-	}
-}
-
-/* Sends the request and walks through every answer. 0 or negative errno. */
-static int ask(int fd, const struct request *q, struct walk *w)
-{
-	static char answer[64 << 10];
-
-	if (send(fd, q, q->head.nlmsg_len, 0) < 0)
-		return -errno;
-	for (;;) {
-		ssize_t n = recv(fd, answer, sizeof(answer), 0);
-		size_t left = n > 0 ? (size_t)n : 0;
-
-		if (n <= 0)
-			return n ? -errno : -EIO;
-		for (char *at = answer; left >= NLMSG_HDRLEN;) {
-			struct nlmsghdr head;
-
-			memcpy(&head, at, sizeof(head));
-			if (head.nlmsg_len < NLMSG_HDRLEN || head.nlmsg_len > left)
-				return -EPROTO;
-			if (head.nlmsg_type == NLMSG_DONE)
-				return 0;
-			if (head.nlmsg_type == NLMSG_ERROR) {
-				int err = -EIO;
-
-				if (head.nlmsg_len >= NLMSG_HDRLEN + sizeof(err))
-					memcpy(&err, at + NLMSG_HDRLEN, sizeof(err));
-				return err;
-			}
-			walk(w, at + NLMSG_HDRLEN, head.nlmsg_len - NLMSG_HDRLEN, 8);
-			if (NLMSG_ALIGN(head.nlmsg_len) >= left)
-				break;
-			left -= NLMSG_ALIGN(head.nlmsg_len);
-			at += NLMSG_ALIGN(head.nlmsg_len);
+	*f = (struct faults){ 0 };
+	for (size_t i = 0; i < a->counters; i++)
+		if (strcmp(a->counter[i].name, COUNTER) == 0) {
+			f->count += a->counter[i].value;
+			f->regions++;
+			f->any = true;
 		}
-	}
 }
 
-static void see_device(struct walk *w, unsigned type, const char *data, size_t length)
+static int ask_faults(struct rdmanl *nl, const char *device, struct faults *f)
 {
-	if (type == RDMA_NLDEV_ATTR_DEV_INDEX && length == sizeof(w->index))
-		memcpy(&w->index, data, sizeof(w->index));
-	if (type == RDMA_NLDEV_ATTR_DEV_NAME && length == strlen(w->device) + 1 &&
-		memcmp(data, w->device, length) == 0) {
-		w->found_index = w->index;
-		w->found = true;
-	}
-}
+	struct rdmanl_answer a = { 0 };
+	struct rdmanl_device of;
+	int err = rdmanl_find(nl, device, &of);
 
-static void see_counter(struct walk *w, unsigned type, const char *data, size_t length)
-{
-	uint64_t value;
-
-	if (type == RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME)
-		w->is_faults = length == sizeof(COUNTER) && memcmp(data, COUNTER, length) == 0;
-	if (type != RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE || !w->is_faults || length != sizeof(value))
-		return;
-	memcpy(&value, data, sizeof(value));
-	w->faults += value;
-	w->found = true;
-}
-
-static int by_netlink(const char *device, uint64_t *faults)
-{
-	const uint32_t regions = RDMA_NLDEV_ATTR_RES_MR;
-	struct walk w = { .see = see_device, .device = device };
-	struct timeval patience = { .tv_sec = 2 };
-	struct request q;
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA), err;
-
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	begin(&q, RDMA_NLDEV_CMD_GET);
-	err = ask(fd, &q, &w);
-	if (!err && !w.found)
-		err = -ENODEV;
-	if (!err) {
-		w = (struct walk){ .see = see_counter, .found_index = w.found_index };
-		begin(&q, RDMA_NLDEV_CMD_STAT_GET);
-		add_attr(&q, RDMA_NLDEV_ATTR_DEV_INDEX, &w.found_index, sizeof(w.found_index));
-		add_attr(&q, RDMA_NLDEV_ATTR_STAT_RES, &regions, sizeof(regions));
-		err = ask(fd, &q, &w);
-	}
-	close(fd);
-	if (!err && !w.found)
-		err = -ENODATA;
-	*faults = w.faults;
+	if (!err)
+		err = rdmanl_ask(nl, RDMANL_REGION_COUNTERS, &of, &a);
+	add_up(f, &a);
+	rdmanl_answer_free(&a);
 	return err;
+}
+
+static int by_netlink(const struct doctor *d, uint64_t *faults)
+{
+	struct rdmanl *nl = open_netlink(d);
+	struct faults f;
+	int err = ask_faults(nl, d->device.name, &f);
+
+	rdmanl_close(nl);
+	*faults = f.count;
+	return err || f.any ? err : -ENODATA;
 }
 
 /* NVIDIA's own drivers have a file per uverbs device; ibdev beside it names the device it belongs to. */
@@ -197,8 +83,110 @@ static int by_sysfs(const struct doctor *d, uint64_t *faults, char *from, size_t
 
 int doctor_counters_faults(const struct doctor *d, uint64_t *faults, char *from, size_t size)
 {
-	if (by_netlink(d->device.name, faults))
+	if (by_netlink(d, faults))
 		return by_sysfs(d, faults, from, size);
 	snprintf(from, size, "rdma netlink statistics");
 	return 0;
+}
+
+/* --- who uses the device now -----------------------------------------------------------------------------
+ */
+
+/* "ib_write_bw (4242)" */
+static void name_process(const struct doctor *d, char *out, size_t size, uint32_t pid)
+{
+	char comm[64];
+
+	if (!pid)
+		snprintf(out, size, "a process of another pid namespace, or of the kernel");
+	else if (doctor_line(d, comm, sizeof(comm), "/proc/%u/comm", pid))
+		snprintf(out, size, "%s (%u)", comm, pid);
+	else
+		snprintf(out, size, "process %u", pid);
+}
+
+/* Of the region that faulted most. */
+static uint32_t busiest_process(const struct rdmanl_answer *regions, const struct rdmanl_answer *counters)
+{
+	uint64_t most = 0;
+	uint32_t number = RDMANL_NONE;
+
+	for (size_t i = 0; i < counters->counters; i++)
+		if (strcmp(counters->counter[i].name, COUNTER) == 0 && counters->counter[i].value >= most) {
+			most = counters->counter[i].value;
+			number = counters->counter[i].of;
+		}
+	for (size_t i = 0; i < regions->regions; i++)
+		if (regions->region[i].number == number)
+			return regions->region[i].owner.pid;
+	return 0;
+}
+
+/* Three answers: the regions, and their counters twice, so that it is seen whether these move. */
+struct use {
+	struct rdmanl_answer regions, before, after;
+	struct faults first, second;
+};
+
+static int ask_use(struct rdmanl *nl, const char *device, struct use *u)
+{
+	struct rdmanl_device of;
+	int err = rdmanl_find(nl, device, &of);
+
+	if (!err)
+		err = rdmanl_ask(nl, RDMANL_REGIONS, &of, &u->regions);
+	if (!err)
+		err = rdmanl_ask(nl, RDMANL_REGION_COUNTERS, &of, &u->before);
+	if (!err)
+		err = rdmanl_ask(nl, RDMANL_REGION_COUNTERS, &of, &u->after);
+	add_up(&u->first, &u->before);
+	add_up(&u->second, &u->after);
+	return err;
+}
+
+static void say_use(struct doctor *d, struct doctor_result *r, const struct use *u)
+{
+	char process[128], moved[64] = "";
+
+	if (!u->regions.regions) {
+		doctor_say(r, DOCTOR_NA, "no memory region is registered on it right now");
+		return;
+	}
+	if (!u->second.any) {
+		doctor_say(r, DOCTOR_NA, "%zu memory regions, none of which the driver counts page faults of",
+			u->regions.regions);
+		return;
+	}
+	name_process(d, process, sizeof(process), busiest_process(&u->regions, &u->after));
+	if (u->second.count > u->first.count)
+		snprintf(moved, sizeof(moved), ", %llu more while this looked",
+			(unsigned long long)(u->second.count - u->first.count));
+	doctor_say(r, DOCTOR_OK,
+		"%zu memory regions, %zu of them on demand; page_faults: %llu%s; the busiest region belongs "
+		"to "
+		"%s",
+		u->regions.regions, u->second.regions, (unsigned long long)u->first.count, moved, process);
+}
+
+void doctor_counters_use(struct doctor *d, struct doctor_result *r)
+{
+	struct rdmanl *nl;
+	struct use u = { 0 };
+	int err;
+
+	if (d->device.kind == DOCTOR_KIND_UNPIN) {
+		doctor_say(r, DOCTOR_NA, "'unpin stat' and 'unpin top' tell it of this device");
+		return;
+	}
+	nl = open_netlink(d);
+	err = ask_use(nl, d->device.name, &u);
+	if (err)
+		doctor_say(r, DOCTOR_NA, "%s",
+			d->root && err == -EOPNOTSUPP ? "not in the record" : rdmanl_error(err));
+	else
+		say_use(d, r, &u);
+	rdmanl_answer_free(&u.regions);
+	rdmanl_answer_free(&u.before);
+	rdmanl_answer_free(&u.after);
+	rdmanl_close(nl);
 }

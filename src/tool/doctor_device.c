@@ -713,6 +713,7 @@ static const struct doctor_check checks[] = {
 	{ "device.sizes", "large regions", DOCTOR_ODP, check_sizes },
 	{ "device.matrix", "what it says, tried", DOCTOR_ODP, check_matrix },
 	{ "device.scheme", "page fault scheme", DOCTOR_DEVICE, check_scheme },
+	{ "device.use", "in use right now", DOCTOR_DEVICE, doctor_counters_use },
 };
 
 const struct doctor_group doctor_device_group = { "device", "Device", checks, COUNT(checks) };

@@ -4,8 +4,9 @@
 `unpin doctor --root` over recorded machines. usage: machines_test.py UNPIN [--update]
 
 Each folder beside this file is a machine: machine/ has its files (sysfs, procfs, the kernel log as dmesg, the environment as
-environ, the output of `ibv_devinfo -v` as verbs/ibv_devinfo), made by us from public descriptions; report is what the doctor must say
-of it, with its exit status as the last line. --update writes the reports anew: read them as a stranger would before keeping them.
+environ, the output of `ibv_devinfo -v` as verbs/ibv_devinfo, answers of rdma netlink as tests/tool/netlink_record.py writes them), made
+by us from public descriptions; report is what the doctor must say of it, with its exit status as the last line. --update writes the
+reports anew: read them as a stranger would before keeping them.
 """
 import difflib
 import json
