@@ -23,31 +23,44 @@ const uint32_t doctor_operation_bits[DOCTOR_OPERATIONS] = { IBV_ODP_SUPPORT_SEND
 
 #define USUAL (IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ)
 
-/* NVIDIA's devices by PCI number. tested: the oldest firmware that drivers of 2018 asked for, when there were
- * years of on-demand paging behind them (0: all of it is younger). */
+/* NVIDIA's devices by PCI number, as the drivers and pci.ids have them. tested: the oldest firmware that the
+ * guide of DPDK asked for in 2018 and 2019, on the branch of that card (0: no such rule). ddp: known to be
+ * able to place data out of order (direct data placement), which UCX does not combine with on-demand paging.
+ */
 static const struct part {
 	uint32_t id;
 	enum doctor_kind kind;
-	unsigned tested_minor, branch;
+	unsigned branch, tested_minor;
+	bool ddp;
 	const char *name;
 } parts[] = {
-	{ 0x1003, DOCTOR_KIND_MLX4, 0, 2, "NVIDIA ConnectX-3" },
-	{ 0x1007, DOCTOR_KIND_MLX4, 0, 2, "NVIDIA ConnectX-3 Pro" },
-	{ 0x1011, DOCTOR_KIND_MLX5, 0, 10, "NVIDIA Connect-IB" },
-	{ 0x1013, DOCTOR_KIND_MLX5, 21, 12, "NVIDIA ConnectX-4" },
-	{ 0x1014, DOCTOR_KIND_MLX5, 21, 12, "NVIDIA ConnectX-4 virtual function" },
-	{ 0x1015, DOCTOR_KIND_MLX5, 21, 14, "NVIDIA ConnectX-4 Lx" },
-	{ 0x1016, DOCTOR_KIND_MLX5, 21, 14, "NVIDIA ConnectX-4 Lx virtual function" },
-	{ 0x1017, DOCTOR_KIND_MLX5, 21, 16, "NVIDIA ConnectX-5" },
-	{ 0x1018, DOCTOR_KIND_MLX5, 21, 16, "NVIDIA ConnectX-5 virtual function" },
-	{ 0x1019, DOCTOR_KIND_MLX5, 21, 16, "NVIDIA ConnectX-5 Ex" },
-	{ 0x101b, DOCTOR_KIND_MLX5, 0, 20, "NVIDIA ConnectX-6" },
-	{ 0x101d, DOCTOR_KIND_MLX5, 0, 22, "NVIDIA ConnectX-6 Dx" },
-	{ 0x101f, DOCTOR_KIND_MLX5, 0, 26, "NVIDIA ConnectX-6 Lx" },
-	{ 0x1021, DOCTOR_KIND_MLX5, 0, 28, "NVIDIA ConnectX-7" },
-	{ 0x1023, DOCTOR_KIND_MLX5, 0, 40, "NVIDIA ConnectX-8" },
-	{ 0xa2d6, DOCTOR_KIND_MLX5, 0, 24, "NVIDIA BlueField-2" },
-	{ 0xa2dc, DOCTOR_KIND_MLX5, 0, 32, "NVIDIA BlueField-3" },
+	{ 0x1003, DOCTOR_KIND_MLX4, 0, 0, false, "NVIDIA ConnectX-3" },
+	{ 0x1004, DOCTOR_KIND_MLX4, 0, 0, false, "NVIDIA ConnectX-3 virtual function" },
+	{ 0x1007, DOCTOR_KIND_MLX4, 0, 0, false, "NVIDIA ConnectX-3 Pro" },
+	{ 0x1011, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA Connect-IB" },
+	{ 0x1012, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA Connect-IB virtual function" },
+	{ 0x1013, DOCTOR_KIND_MLX5, 12, 21, false, "NVIDIA ConnectX-4" },
+	{ 0x1014, DOCTOR_KIND_MLX5, 12, 21, false, "NVIDIA ConnectX-4 virtual function" },
+	{ 0x1015, DOCTOR_KIND_MLX5, 14, 21, false, "NVIDIA ConnectX-4 Lx" },
+	{ 0x1016, DOCTOR_KIND_MLX5, 14, 21, false, "NVIDIA ConnectX-4 Lx virtual function" },
+	{ 0x1017, DOCTOR_KIND_MLX5, 16, 21, false, "NVIDIA ConnectX-5" },
+	{ 0x1018, DOCTOR_KIND_MLX5, 16, 21, false, "NVIDIA ConnectX-5 virtual function" },
+	{ 0x1019, DOCTOR_KIND_MLX5, 16, 21, false, "NVIDIA ConnectX-5 Ex" },
+	{ 0x101a, DOCTOR_KIND_MLX5, 16, 21, false, "NVIDIA ConnectX-5 Ex virtual function" },
+	{ 0x101b, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA ConnectX-6" },
+	{ 0x101c, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA ConnectX-6 virtual function" },
+	{ 0x101d, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA ConnectX-6 Dx" },
+	{ 0x101e, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA ConnectX virtual function" },
+	{ 0x101f, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA ConnectX-6 Lx" },
+	{ 0x1021, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA ConnectX-7" },
+	{ 0x1023, DOCTOR_KIND_MLX5, 0, 0, true, "NVIDIA ConnectX-8" },
+	{ 0x1025, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA ConnectX-9" },
+	{ 0x1027, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA ConnectX-10" },
+	{ 0xa2d2, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA BlueField" },
+	{ 0xa2d3, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA BlueField virtual function" },
+	{ 0xa2d6, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA BlueField-2" },
+	{ 0xa2dc, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA BlueField-3" },
+	{ 0xa2df, DOCTOR_KIND_MLX5, 0, 0, false, "NVIDIA BlueField-4" },
 };
 
 static const struct part *part_of(uint32_t id)
@@ -114,6 +127,8 @@ static void name_kind(struct doctor_device *dev)
 		dev->kind = part->kind;
 	if (dev->kind == DOCTOR_KIND_OTHER && strncmp(dev->driver, "mlx5", 4) == 0)
 		dev->kind = DOCTOR_KIND_MLX5;
+	if (dev->kind == DOCTOR_KIND_OTHER && strncmp(dev->driver, "mlx4", 4) == 0)
+		dev->kind = DOCTOR_KIND_MLX4;
 	snprintf(dev->kind_words, sizeof(dev->kind_words), "%s",
 		part && part->kind == dev->kind ? part->name : words[dev->kind]);
 }
@@ -274,8 +289,10 @@ static bool devinfo_line(void *arg, char *line)
 		dev->general |= IBV_ODP_SUPPORT_IMPLICIT;
 	else if (strncmp(word, "ODP_SUPPORT", 11) == 0)
 		dev->general |= IBV_ODP_SUPPORT;
+	/* Whole words: there is SUPPORT_ATOMIC_WRITE, too. */
 	for (size_t i = 0; p->into && i < COUNT(devinfo_words); i++)
-		if (strncmp(word, devinfo_words[i].word, strlen(devinfo_words[i].word)) == 0)
+		if (strcspn(word, " \t\r") == strlen(devinfo_words[i].word) &&
+			strncmp(word, devinfo_words[i].word, strlen(devinfo_words[i].word)) == 0)
 			*p->into |= devinfo_words[i].bit;
 	if (strncmp(word, "max_mr_size:", 12) == 0)
 		dev->max_mr_size = strtoull(word + 12 + strspn(word + 12, " \t"), NULL, 0);
@@ -389,9 +406,11 @@ static bool rule_firmware(const struct doctor_device *dev, struct doctor_result 
 		return false;
 	doctor_say(r, DOCTOR_WARN, "%s, firmware %s", dev->kind_words, dev->firmware);
 	doctor_mean(r,
-		"This firmware is older than %u.%u.1000 (2017), the oldest that drivers of 2018 were tested "
-		"with. Old firmware may report on-demand paging and lack parts of it: no atomics, no "
-		"implicit regions, or on-demand regions that are pinned all the same.",
+		"This firmware is older than %u.%u.1000, the oldest that DPDK's guide for this card asked "
+		"for in "
+		"2018. Old firmware may report on-demand paging and lack parts of it: no atomics, no "
+		"implicit "
+		"regions, or on-demand regions that are pinned all the same.",
 		part->branch, part->tested_minor);
 	doctor_advise(r,
 		"Update the firmware (mstflint or mlxfwmanager), reset the card, and run 'unpin doctor -d "
@@ -436,9 +455,10 @@ static void advise_no_odp(struct doctor *d, struct doctor_result *r)
 	case DOCTOR_KIND_MLX5:
 		doctor_advise(r,
 			"The kernel must be built with CONFIG_INFINIBAND_ON_DEMAND_PAGING (see the kernel "
-			"group), "
-			"the firmware must offer it, and a virtual function must be allowed to. Update the "
-			"firmware; some vendors' kernels leave the option out.");
+			"group), and the firmware must offer it: update the firmware. If both are so and it "
+			"is "
+			"still not offered, use pinned memory, or 'unpin run -- PROGRAM' for a software "
+			"device.");
 		return;
 	case DOCTOR_KIND_RXE:
 		doctor_advise(r, "rxe has on-demand paging from Linux 6.15 on, if the kernel was built with "
@@ -611,12 +631,16 @@ static void check_prefetch(struct doctor *d, struct doctor_result *r)
 		       "fault.");
 	doctor_advise(r,
 		"Where first accesses must be fast, touch the memory with the processor after allocating it "
-		"(MADV_POPULATE_WRITE does it in one call since Linux 5.14).");
+		"(MADV_POPULATE_WRITE does it in one call since Linux 5.14).%s",
+		d->device.kind == DOCTOR_KIND_RXE
+			? " On rxe, prefetch needs a kernel newer than 6.15 and rdma-core 59 or later."
+			: "");
 }
 
 static void check_sizes(struct doctor *d, struct doctor_result *r)
 {
-	static const unsigned shifts[] = { 31, 32, 34, 36 }; /* 2, 4, 16, 64 GiB */
+	/* 256 MiB, beyond which firmware without large page tables does not go, to 64 GiB. */
+	static const unsigned shifts[] = { 28, 30, 31, 32, 34, 36 };
 	uint64_t good = 0;
 
 	/* Or the attempt would take all of the machine's memory. */
@@ -631,7 +655,7 @@ static void check_sizes(struct doctor *d, struct doctor_result *r)
 		if (err == NO_ADDRESSES) {
 			doctor_say(r, DOCTOR_UNKNOWN,
 				"%s of address space cannot be had here (largest that worked: %s)",
-				doctor_bytes(length), good ? doctor_bytes(good) : "less than 2 GiB");
+				doctor_bytes(length), good ? doctor_bytes(good) : "less than 256 MiB");
 			doctor_mean(r, "Whether the device takes larger regions could not be tried.");
 			doctor_advise(r, "See overcommit in the memory group, and 'ulimit -v'.");
 			return;
@@ -641,16 +665,17 @@ static void check_sizes(struct doctor *d, struct doctor_result *r)
 			continue;
 		}
 		doctor_say(r, DOCTOR_WARN, "%s is refused: %s (largest that worked: %s; the device says %s)",
-			doctor_bytes(length), strerror(err), good ? doctor_bytes(good) : "less than 2 GiB",
+			doctor_bytes(length), strerror(err), good ? doctor_bytes(good) : "less than 256 MiB",
 			doctor_bytes(d->device.max_mr_size));
 		doctor_mean(r, "A large buffer cannot be one on-demand region on this device. Untouched "
 			       "address space was "
 			       "registered, so that memory was not what was missing.");
-		doctor_advise(r, "Register pieces of 1 GiB each and choose the key by the address.");
+		doctor_advise(r, "Register pieces of at most %s and choose the key by the address.",
+			good ? doctor_bytes(good) : "128 MiB");
 		return;
 	}
 	doctor_say(
-		r, DOCTOR_OK, "regions of 2, 4, 16 and 64 GiB of untouched memory were registered on demand");
+		r, DOCTOR_OK, "regions of 256 MiB to 64 GiB of untouched memory were registered on demand");
 }
 
 static void check_matrix(struct doctor *d, struct doctor_result *r)
@@ -680,27 +705,49 @@ static void check_matrix(struct doctor *d, struct doctor_result *r)
 		silent ? "; some that it does not offer do, too" : "");
 }
 
+#define SEE_UCX                                                                                              \
+	"start the program with UCX_LOG_LEVEL=debug and read what it says of ODP: supported, or disabled "   \
+	"and why."
+
 static void check_scheme(struct doctor *d, struct doctor_result *r)
 {
+	const struct part *part = part_of(d->device.part);
 	unsigned version = doctor_kernel_version(d, NULL, 0);
 
 	if (d->device.kind != DOCTOR_KIND_MLX5) {
 		doctor_say(r, DOCTOR_NA, "only for NVIDIA mlx5 devices");
 		return;
 	}
-	if (version >= 6013) {
-		doctor_say(r, DOCTOR_OK, "this kernel knows both schemes of page faults of mlx5");
+	if (part && part->ddp) {
+		doctor_say(r, DOCTOR_WARN, "%s can place data out of order (DDP)", part->name);
+		doctor_mean(r, "UCX (1.18.1 and later) does without on-demand paging on devices that can, "
+			       "and says so "
+			       "only at its debug level.");
+		doctor_advise(r, "With plain verbs nothing has to be done. With UCX " SEE_UCX
+				 " If it is disabled, count on pinned memory there.");
 		return;
 	}
-	doctor_say(r, DOCTOR_WARN, "this kernel knows only the transport scheme of page faults");
+	if (version >= 6012 || !version) {
+		doctor_say(r, version ? DOCTOR_OK : DOCTOR_NA, "%s",
+			version ? "this kernel knows both schemes of page faults of mlx5 (the firmware "
+				  "decides "
+				  "which is used)"
+				: "the version of the kernel is not known");
+		return;
+	}
+	doctor_say(r, DOCTOR_WARN, "Linux %u.%u knows only the transport scheme of page faults",
+		version / 1000, version % 1000);
 	doctor_mean(r, "Page faults of queue pairs that a library creates past the kernel (DevX) are not "
-		       "resolved in this "
-		       "scheme; UCX then does without on-demand paging, and says so only at its debug level. "
-		       "The memory "
-		       "scheme, with firmware that has it (ConnectX-6 Dx and later), came with Linux 6.13.");
-	doctor_advise(r, "With plain verbs nothing has to be done. With UCX set UCX_IB_MLX5_DEVX_OBJECTS= "
-			 "(empty), so that it "
-			 "creates its queue pairs through the kernel, or use Linux 6.13 or later.");
+		       "resolved in "
+		       "this scheme; UCX then does without on-demand paging, and says so only at its debug "
+		       "level. The "
+		       "memory scheme, which serves them, too, came with Linux 6.12 and needs firmware that "
+		       "has it.");
+	doctor_advise(r, "With plain verbs nothing has to be done. With UCX set "
+			 "UCX_IB_MLX5_DEVX_OBJECTS=auto (UCX 1.20.1 "
+			 "and later; with older ones set it to nothing: UCX_IB_MLX5_DEVX_OBJECTS=), so that "
+			 "it creates its "
+			 "queue pairs through the kernel, or use Linux 6.12 or later; then " SEE_UCX);
 }
 
 static const struct doctor_check checks[] = {

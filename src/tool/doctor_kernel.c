@@ -87,11 +87,12 @@ static void check_odp(struct doctor *d, struct doctor_result *r)
 		is_on(rdma) ? "" : ", nor is CONFIG_INFINIBAND", source);
 	doctor_mean(
 		r, "No device of the kernel offers on-demand paging, whatever card and firmware are there.");
-	doctor_advise(r, "Use a kernel that has it: those of Debian, Ubuntu, RHEL and SUSE do. Building your "
-			 "own: the option is at Device "
-			 "Drivers, InfiniBand support. Until then 'unpin run -- PROGRAM' gives a program a "
-			 "software device that "
-			 "needs nothing of it.");
+	doctor_advise(r,
+		"Use a kernel that has it: Debian's do, and the option is on unless somebody switched "
+		"it off. Building your own: the option is at Device Drivers, InfiniBand support. Until "
+		"then 'unpin run -- PROGRAM' gives a program a "
+		"software device that "
+		"needs nothing of it.");
 }
 
 static void check_notifiers(struct doctor *d, struct doctor_result *r)
@@ -191,12 +192,13 @@ static const struct feature {
 	{ 5001, DOCTOR_KIND_MLX5, "on-demand memory in shared receive queues and XRC" },
 	{ 5005, DOCTOR_KIND_MLX5, "page fault counters per region ('rdma statistic show mr')" },
 	{ 5012, ANY_KERNELS,
-		"fork that copies pinned pages, so that no protection by MADV_DONTFORK is needed" },
+		"fork that copies pinned pages, of huge pages, too, so that no protection by MADV_DONTFORK "
+		"is needed" },
 	{ 5013, DOCTOR_KIND_UNPIN, "true pins from user space (io_uring buffers that can be replaced)" },
 	{ 5014, ANY, "MADV_POPULATE_WRITE (bringing pages in with one call)" },
 	{ 6007, DOCTOR_KIND_UNPIN, "PAGEMAP_SCAN (what is in memory, quickly)" },
 	{ 6011, DOCTOR_KIND_UNPIN, "PROCMAP_QUERY (one mapping, quickly)" },
-	{ 6013, DOCTOR_KIND_MLX5,
+	{ 6012, DOCTOR_KIND_MLX5,
 		"the memory scheme of page faults, which also serves queue pairs made by DevX" },
 	{ 6015, DOCTOR_KIND_RXE, "on-demand paging in rxe" },
 };
@@ -364,30 +366,49 @@ static int try_psi(void)
 	return err;
 }
 
+/* knob: the file that says why it is forbidden, where there is one. allow: how it is had where the kernel is
+ * new enough; NULL: as ALLOW says. */
 static const struct facility_row {
-	const char *name, *disable, *since, *without, *knob;
+	const char *name, *disable, *since, *without, *knob, *allow;
 	int (*attempt)(void);
 } facility_rows[] = {
 	{ "userfaultfd", "uffd", "5.11",
-		"unpin's notifier \"userfaultfd\" cannot be had; the default one does not need it",
-		"/proc/sys/vm/unprivileged_userfaultfd", try_userfaultfd },
+		"unpin's notifier \"userfaultfd\" cannot be had; the default one does not need it", NULL,
+		NULL, try_userfaultfd },
 	{ "io_uring", "io_uring", "5.13",
 		"unpin's pinned regions are locked with mlock instead of truly pinned",
-		"/proc/sys/kernel/io_uring_disabled", try_io_uring },
+		"/proc/sys/kernel/io_uring_disabled",
+		"If the sysctl forbids it: 'sysctl kernel.io_uring_disabled=0' (1 lets only privileged "
+		"processes "
+		"and the group of kernel.io_uring_group use it, 2 nobody). In a container its seccomp "
+		"profile "
+		"must allow io_uring_setup, io_uring_enter and io_uring_register. Everything works without "
+		"it.",
+		try_io_uring },
 	{ "PAGEMAP_SCAN", "pagemap_scan", "6.7",
-		"unpin asks /proc/self/pagemap or mincore what is in memory, more slowly", NULL, try_scan },
+		"unpin asks /proc/self/pagemap or mincore what is in memory, more slowly", NULL, NULL,
+		try_scan },
 	{ "PROCMAP_QUERY", "procmap_query", "6.11",
-		"unpin reads /proc/self/maps, more slowly where there are many mappings", NULL,
+		"unpin reads /proc/self/maps, more slowly where there are many mappings", NULL, NULL,
 		try_map_query },
 	{ "MADV_POPULATE", "populate", "5.14",
-		"pages are touched one by one instead of brought in with one call", NULL, try_populate },
+		"pages are touched one by one instead of brought in with one call", NULL, NULL,
+		try_populate },
 	{ "process_vm_readv", "process_vm", "3.2",
-		"threads that block SIGSEGV hand their copies to another thread", NULL, try_process_vm },
+		"threads that block SIGSEGV hand their copies to another thread", NULL, NULL,
+		try_process_vm },
 	{ "pressure stall information", "psi", "4.20",
 		"the storm guard does not know how long tasks wait for memory, and 'unpin top' "
 		"cannot show it",
-		NULL, try_psi },
+		NULL,
+		"Some distributions build it in and leave it off: add psi=1 to the kernel's command line and "
+		"restart. Everything works without it.",
+		try_psi },
 };
+
+#define ALLOW                                                                                                \
+	"Allow it where that is possible (in a container: its seccomp profile); everything works without "   \
+	"it."
 
 /* Whether UNPIN_DISABLE names it. */
 static bool is_disabled(const char *name)
@@ -417,7 +438,7 @@ static void reason(struct doctor *d, const struct facility_row *f, int err, char
 		err == EPERM)
 		snprintf(out, size, "%s is %s", f->knob, value);
 	else if (err == ENOTTY || err == EINVAL || (err == ENOSYS && !seccomp) || err == ENOENT)
-		snprintf(out, size, "this kernel has it not (Linux %s has)", f->since);
+		snprintf(out, size, "this kernel has it not (Linux has it since %s)", f->since);
 	else if (seccomp)
 		snprintf(out, size, "refused (%s), and a seccomp filter is on, as containers have them",
 			strerror(err));
@@ -444,11 +465,12 @@ static void check_facility(struct doctor *d, struct doctor_result *r, const stru
 	reason(d, f, err, why, sizeof(why));
 	doctor_say(r, DOCTOR_WARN, "%s", why);
 	doctor_mean(r, "Without it %s.", f->without);
-	doctor_advise(r, "%s",
-		strstr(why, "has it not") ? "Use a newer kernel if that matters to you."
-					  : "Allow it where that is possible (the sysctl, or the container's "
-					    "seccomp profile); everything "
-					    "works without it.");
+	/* What is built in and switched off looks as if it were not there: /proc/pressure. */
+	if (strstr(why, "has it not") && (!f->allow || err != ENOENT))
+		doctor_advise(
+			r, "Use a newer kernel, or one that was built with it, if that matters to you.");
+	else
+		doctor_advise(r, "%s", f->allow ? f->allow : ALLOW);
 }
 
 #define FACILITY(number, function)                                                                           \

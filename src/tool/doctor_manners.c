@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/setting.h"
 #include "tool/alloc.h"
@@ -20,38 +21,50 @@ extern char **environ;
 
 enum family { UCX, LIBFABRIC, NCCL, UNPIN };
 
-/* What concerns on-demand paging, and what a value of it means. replaced: the variable is read no more by
- * current versions; that is what is used instead. */
+/* What concerns on-demand paging, and what a value of it means; with the versions that read it, where not all
+ * do. replaced: the variable is read no more by current versions; that is what is used instead. */
 static const struct variable {
 	enum family family;
 	const char *name, *replaced, *does;
 } variables[] = {
 	{ UCX, "UCX_REG_NONBLOCK_MEM_TYPES", NULL, "kinds of memory that are registered on demand" },
-	{ UCX, "UCX_REG_NONBLOCK_FALLBACK", NULL, "whether memory is pinned where on demand cannot be had" },
-	{ UCX, "UCX_IB_ODP_MEM_TYPES", NULL, "kinds of memory for which on demand is offered" },
-	{ UCX, "UCX_GGA_ODP_MEM_TYPES", NULL, "the same for BlueField's engine" },
+	{ UCX, "UCX_REG_NONBLOCK_FALLBACK", NULL,
+		"whether memory is pinned where on demand cannot be had; UCX 1.20 and later" },
+	{ UCX, "UCX_IB_ODP_MEM_TYPES", NULL,
+		"kinds of memory for which on demand is offered; UCX 1.18 and later" },
+	{ UCX, "UCX_GGA_ODP_MEM_TYPES", NULL, "the same for BlueField's engine; UCX 1.18 and later" },
 	{ UCX, "UCX_IB_ODP_PREFETCH", NULL,
 		"whether on-demand regions are brought in when they are registered" },
+	{ UCX, "UCX_IB_REG_RETRY_CNT", NULL,
+		"how often a registration is attempted that collides with memory being given back; UCX 1.16 "
+		"and "
+		"later" },
+	{ UCX, "UCX_GVA_ENABLE", NULL,
+		"one on-demand region for all memory instead of one per buffer; UCX 1.18 and later" },
+	{ UCX, "UCX_GVA_MLOCK", NULL, "whether memory is locked when that one region is used" },
+	{ UCX, "UCX_GVA_PREFETCH", NULL, "whether memory is brought in when that one region is used" },
 	{ UCX, "UCX_IB_FORK_INIT", NULL, "whether registered memory is protected from fork" },
 	{ UCX, "UCX_IB_MLX5_DEVX", NULL, "whether objects are made past the kernel" },
 	{ UCX, "UCX_IB_MLX5_DEVX_OBJECTS", NULL, "which objects are made past the kernel" },
 	{ UCX, "UCX_IB_REG_METHODS", "UCX_REG_NONBLOCK_MEM_TYPES=host",
-		"methods of registration, until UCX 1.14" },
+		"methods of registration, read until UCX 1.15, odp among them until 1.14" },
 	{ UCX, "UCX_IB_ODP_MAX_SIZE", "UCX_REG_NONBLOCK_MEM_TYPES=host",
-		"largest on-demand region, until UCX 1.14" },
-	{ UCX, "UCX_IB_ODP_NUMA_POLICY", "numactl(8)", "where pages are placed, until UCX 1.14" },
+		"largest on-demand region, read until UCX 1.14" },
+	{ UCX, "UCX_IB_ODP_NUMA_POLICY", "numactl(8)", "where pages are placed, read until UCX 1.14" },
 	{ LIBFABRIC, "FI_VERBS_USE_ODP", NULL, "whether the verbs provider registers on demand" },
+	{ LIBFABRIC, "FI_CXI_ODP", NULL, "whether the cxi provider registers on demand" },
+	{ LIBFABRIC, "FI_CXI_FORCE_ODP", NULL, "whether the cxi provider registers everything on demand" },
 	{ LIBFABRIC, "FI_MR_CACHE_MONITOR", NULL, "how the registration cache learns that memory has gone" },
 	{ LIBFABRIC, "FI_MR_CACHE_MAX_SIZE", NULL,
 		"how much memory the registration cache keeps registered" },
 	{ LIBFABRIC, "FI_MR_CACHE_MAX_COUNT", NULL, "how many regions the registration cache keeps" },
 	{ LIBFABRIC, "FI_VERBS_MR_CACHE_ENABLE", "FI_MR_CACHE_MAX_COUNT=0 to switch the cache off",
-		"the provider's own registration cache" },
+		"the provider's own registration cache, read until libfabric 1.7" },
 	{ LIBFABRIC, "FI_VERBS_MR_MAX_CACHED_CNT", "FI_MR_CACHE_MAX_COUNT",
-		"size of the provider's own registration cache" },
+		"size of the provider's own registration cache, read until libfabric 1.7" },
 	{ LIBFABRIC, "FI_VERBS_MR_MAX_CACHED_SIZE", "FI_MR_CACHE_MAX_SIZE",
-		"size of the provider's own registration cache" },
-	{ NCCL, "NCCL_IBVERBS_LIB", NULL, "the verbs library that NCCL loads" },
+		"size of the provider's own registration cache, read until libfabric 1.7" },
+	{ NCCL, "NCCL_IBVERBS_LIB", NULL, "the verbs library that NCCL loads; NCCL 2.30 and later" },
 	{ NCCL, "NCCL_IB_DISABLE", NULL, "whether NCCL does without verbs" },
 	{ UNPIN, "UNPIN_DEVICE", NULL, "name of unpin's device" },
 	{ UNPIN, "UNPIN_DISABLE", NULL, "facilities of the kernel to do without" },
@@ -68,7 +81,8 @@ static const struct {
 } families[] = {
 	[UCX] = { "UCX", "UCX_",
 		"nothing is set; UCX pins. To have host memory registered on demand: "
-		"UCX_REG_NONBLOCK_MEM_TYPES=host" },
+		"UCX_REG_NONBLOCK_MEM_TYPES=host (UCX 1.18 and later; 1.15 to 1.17 with mlx5 devices only; "
+		"older: UCX_IB_REG_METHODS=odp,direct)" },
 	[LIBFABRIC] = { "libfabric", "FI_",
 		"nothing is set; the verbs provider pins. To have it register on demand: "
 		"FI_VERBS_USE_ODP=1" },
@@ -126,8 +140,9 @@ static char *all_variables(const struct doctor *d)
 
 struct scan {
 	enum family family;
-	char set[512], obsolete[512], misspelt[512], value_trouble[512];
+	char set[1024], obsolete[512], misspelt[512], value_trouble[512];
 	const char *value_advice;
+	bool ucx_on_demand, ucx_never_pins;
 };
 
 static void add(char *out, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -146,21 +161,39 @@ static void add(char *out, size_t size, const char *fmt, ...)
 	va_end(ap);
 }
 
+/* Whether a list with commas has the word. */
+static bool lists(const char *list, const char *word)
+{
+	for (const char *at = list; *at; at += *at == ',') {
+		size_t n = strcspn(at, ",");
+
+		if (n == strlen(word) && strncmp(at, word, n) == 0)
+			return true;
+		at += n;
+	}
+	return false;
+}
+
+/* "n", "no", "off", "0", as UCX reads them. */
+static bool is_no(const char *value)
+{
+	return strchr("nN0", value[0]) || strcasecmp(value, "off") == 0;
+}
+
 /* Values that are probably not what was wanted. */
 static void judge_value(struct scan *s, const char *name, const char *value)
 {
-	if (strcmp(name, "UCX_REG_NONBLOCK_MEM_TYPES") == 0 && !strstr(value, "host")) {
-		add(s->value_trouble, sizeof(s->value_trouble),
-			"%s=%s leaves out host, so that ordinary memory is pinned", name, value);
-		s->value_advice =
-			"Set UCX_REG_NONBLOCK_MEM_TYPES=host if ordinary memory shall be on demand.";
+	if (strcmp(name, "UCX_REG_NONBLOCK_MEM_TYPES") == 0) {
+		s->ucx_on_demand = lists(value, "host");
+		if (!s->ucx_on_demand) {
+			add(s->value_trouble, sizeof(s->value_trouble),
+				"%s=%.64s leaves out host, so that ordinary memory is pinned", name, value);
+			s->value_advice =
+				"Set UCX_REG_NONBLOCK_MEM_TYPES=host if ordinary memory shall be on demand.";
+		}
 	}
-	if (strcmp(name, "UCX_REG_NONBLOCK_FALLBACK") == 0 && strchr("yY1", value[0]) && value[0]) {
-		add(s->value_trouble, sizeof(s->value_trouble),
-			"%s=%s pins without a word where on demand cannot be had", name, value);
-		s->value_advice = "Set UCX_REG_NONBLOCK_FALLBACK=n while you find out whether on-demand "
-				  "paging is used.";
-	}
+	if (strcmp(name, "UCX_REG_NONBLOCK_FALLBACK") == 0)
+		s->ucx_never_pins = is_no(value);
 	if (strcmp(name, "UNPIN_PROFILE") == 0 &&
 		(strcmp(value, "none") == 0 || strcmp(value, "stale-firmware") == 0)) {
 		add(s->value_trouble, sizeof(s->value_trouble),
@@ -215,15 +248,24 @@ static void check_family(struct doctor *d, struct doctor_result *r, enum family 
 		doctor_advise(r, "Correct the name, or unset it.");
 	} else if (s.obsolete[0]) {
 		doctor_say(r, DOCTOR_WARN, "obsolete: %s", s.obsolete);
-		doctor_mean(r, "Current versions of %s no longer read it, so that the setting has no effect.",
+		doctor_mean(r,
+			"Current versions of %s no longer read it, so that the setting has no effect with "
+			"them.",
 			families[family].library);
-		doctor_advise(r, "Unset it, and set what took its place, which is named beside it.");
+		doctor_advise(r,
+			"With a current version unset it, and set what took its place, which is named "
+			"beside it; with the old version that is named, leave it.");
 	} else if (s.value_trouble[0]) {
 		doctor_say(r, DOCTOR_WARN, "%s", s.value_trouble);
 		doctor_mean(r, "On-demand paging will not be used, or not for all that you expect.");
 		doctor_advise(r, "%s", s.value_advice);
 	} else {
-		doctor_say(r, DOCTOR_OK, "%s", s.set[0] ? s.set : families[family].none);
+		doctor_say(r, DOCTOR_OK, "%s%s", s.set[0] ? s.set : families[family].none,
+			s.ucx_on_demand && !s.ucx_never_pins
+				? ". Where a device has no on-demand paging, UCX 1.20 and later pins without "
+				  "a "
+				  "word; UCX_REG_NONBLOCK_FALLBACK=n prevents that"
+				: "");
 	}
 }
 

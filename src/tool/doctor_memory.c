@@ -474,10 +474,12 @@ static void check_overcommit(struct doctor *d, struct doctor_result *r)
 		return;
 	}
 	doctor_say(r, DOCTOR_WARN, "strict (2)");
-	doctor_mean(r, "Every private mapping counts against the commit limit, touched or not, also with "
-		       "MAP_NORESERVE: large sparse on-demand "
-		       "buffers, which are what on-demand paging is good for, fail to be mapped.");
-	doctor_advise(r, "sysctl vm.overcommit_memory=0, or use shared file mappings for sparse buffers.");
+	doctor_mean(r,
+		"Every private writable mapping counts against the commit limit, touched or not, also with "
+		"MAP_NORESERVE: large sparse on-demand "
+		"buffers, which are what on-demand paging is good for, fail to be mapped.");
+	doctor_advise(r, "sysctl vm.overcommit_memory=0, or use shared mappings of a file on a disk for "
+			 "sparse buffers, which do not count.");
 }
 
 static void check_numa(struct doctor *d, struct doctor_result *r)
@@ -503,10 +505,11 @@ static void check_numa(struct doctor *d, struct doctor_result *r)
 		return;
 	doctor_mean(r, "Balancing unmaps pages now and then to see who uses them, and moves them: each time "
 		       "the device's entries of on-demand "
-		       "memory are invalidated and faulted anew. Pinned pages are left alone.");
-	doctor_advise(r, "For programs with large on-demand buffers: sysctl kernel.numa_balancing=0, or bind "
-			 "the program to the card's node "
-			 "(numactl --cpunodebind=N --membind=N).");
+		       "memory are invalidated and faulted anew. Pinned pages are not moved.");
+	doctor_advise(r,
+		"For programs with large on-demand buffers: sysctl kernel.numa_balancing=0, or bind "
+		"the program to the card's node: numactl --cpunodebind=%s --membind=%s PROGRAM.",
+		node[0] ? node : "N", node[0] ? node : "N");
 }
 
 static const struct doctor_check checks[] = {

@@ -186,9 +186,9 @@ static void check_bars(struct doctor *d, struct doctor_result *r)
 /* --- the kernel log ----------------------------------------------------------------------------------------
  */
 
-static const char *const troubles[] = { "can't assign", "no space for", "failed to assign", "not claimed",
-	"failed with error", "Failed initializing", "firmware initialization", "timed out", "page fault",
-	"Failed to query", "probe_one" };
+static const char *const troubles[] = { "can't assign", "no space for", "failed to assign", "not assigned",
+	"not claimed", "can't claim", "failed with error", "Failed initializing", "firmware initialization",
+	"timed out", "page fault", "Failed to query", "probe_one" };
 
 struct log_scan {
 	const struct cards *cards;

@@ -220,6 +220,81 @@ static void a_field_is_that_of_its_line_in_bytes(void **state)
 	assert_true(doctor_field("", "MemTotal") == UINT64_MAX);
 }
 
+/* What a check finds in the record. */
+static void look(const struct doctor_group *g, const char *id, struct doctor_result *r)
+{
+	*r = (struct doctor_result){ .verdict = DOCTOR_NA };
+	for (size_t i = 0; i < g->count; i++)
+		if (strcmp(g->checks[i].id, id) == 0)
+			g->checks[i].run(&d, r);
+	assert_non_null(r->seen);
+}
+
+static void drop(struct doctor_result *r)
+{
+	free(r->seen);
+	free(r->meaning);
+	free(r->advice);
+}
+
+static void an_atomic_write_is_not_taken_for_atomics(void **state)
+{
+	put_text("/sys/class/infiniband/rxe0/node_desc", "rxe\n");
+	put_text("/verbs/ibv_devinfo", "hca_id:\trxe0\n\tgeneral_odp_caps:\n\t\tODP_SUPPORT\n\trc_odp_caps:\n"
+				       "\t\tSUPPORT_SRQ\n\t\tSUPPORT_ATOMIC_WRITE\n\tud_odp_caps:\n"
+				       "\t\tSUPPORT_ATOMIC\n");
+	doctor_device_find(&d);
+	assert_true(d.device.caps_known);
+	assert_int_equal(d.device.general, IBV_ODP_SUPPORT);
+	assert_int_equal(d.device.says[DOCTOR_RC], IBV_ODP_SUPPORT_SRQ_RECV);
+	assert_int_equal(d.device.says[DOCTOR_UD], IBV_ODP_SUPPORT_ATOMIC);
+	doctor_device_close(&d);
+}
+
+static void a_card_whose_number_is_not_known_is_told_by_its_driver(void **state)
+{
+	put_text("/sys/class/infiniband/mlx4_0/device/device", "0x4242\n");
+	put_text("/sys/class/infiniband/mlx4_0/device/uevent", "DRIVER=mlx4_core\n");
+	doctor_device_find(&d);
+	assert_int_equal(d.device.kind, DOCTOR_KIND_MLX4);
+	doctor_device_close(&d);
+}
+
+static void only_host_memory_counts_as_ordinary_memory_of_ucx(void **state)
+{
+	struct doctor_result r;
+
+	put_text("/environ", "UCX_REG_NONBLOCK_MEM_TYPES=ze-host,cuda\n");
+	look(&doctor_manners_group, "manners.ucx", &r);
+	assert_int_equal(r.verdict, DOCTOR_WARN);
+	assert_non_null(strstr(r.seen, "leaves out host"));
+	drop(&r);
+	put_text("/environ", "UCX_REG_NONBLOCK_MEM_TYPES=cuda,host\n");
+	look(&doctor_manners_group, "manners.ucx", &r);
+	assert_int_equal(r.verdict, DOCTOR_OK);
+	drop(&r);
+}
+
+static void ucx_that_may_pin_instead_is_told_until_it_may_not(void **state)
+{
+	static const char *const forbids[] = { "n", "no", "0", "off" };
+	struct doctor_result r;
+	char text[128];
+
+	put_text("/environ", "UCX_REG_NONBLOCK_MEM_TYPES=host\nUCX_REG_NONBLOCK_FALLBACK=y\n");
+	look(&doctor_manners_group, "manners.ucx", &r);
+	assert_non_null(strstr(r.seen, "pins without a word"));
+	drop(&r);
+	for (size_t i = 0; i < sizeof(forbids) / sizeof(forbids[0]); i++) {
+		snprintf(text, sizeof(text),
+			"UCX_REG_NONBLOCK_FALLBACK=%s\nUCX_REG_NONBLOCK_MEM_TYPES=host\n", forbids[i]);
+		put_text("/environ", text);
+		look(&doctor_manners_group, "manners.ucx", &r);
+		assert_null(strstr(r.seen, "pins without a word"));
+		drop(&r);
+	}
+}
+
 static void an_empty_record_is_not_usable_and_is_reported_whole(void **state)
 {
 	long printed;
@@ -378,6 +453,10 @@ int main(void)
 		T(without_a_configuration_nothing_is_claimed),
 		T(a_damaged_packed_configuration_is_none),
 		T(a_field_is_that_of_its_line_in_bytes),
+		T(an_atomic_write_is_not_taken_for_atomics),
+		T(a_card_whose_number_is_not_known_is_told_by_its_driver),
+		T(only_host_memory_counts_as_ordinary_memory_of_ucx),
+		T(ucx_that_may_pin_instead_is_told_until_it_may_not),
 		T(an_empty_record_is_not_usable_and_is_reported_whole),
 		T(a_record_of_garbage_does_no_harm),
 		T(a_limit_that_is_not_kept_is_found_by_trying),
