@@ -484,9 +484,9 @@ static int examine(struct doctor *d, const struct style *s, bool json)
 
 	memset(&p, 0, sizeof(p));
 	catch_signals();
-	doctor_device_find(d);
+	doctor_find(d);
 	run_checks(d, &p, !json && isatty(STDERR_FILENO) && isatty(STDOUT_FILENO));
-	doctor_device_close(d);
+	doctor_find_close(d);
 	if (json)
 		print_json(d, &p);
 	else

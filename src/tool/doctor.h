@@ -65,6 +65,19 @@ enum doctor_kind {
 	DOCTOR_KIND_RXE
 };
 
+/* A card that this program knows, by its number on the PCI bus. */
+struct doctor_part {
+	uint32_t id;
+	enum doctor_kind kind;
+	/* The oldest firmware that the guide of DPDK asked for in 2018 and 2019: branch.tested_minor.1000; 0:
+	 * no such rule. */
+	unsigned branch, tested_minor;
+	/* Known to be able to place data out of order (direct data placement), which UCX does not combine
+	 * with on-demand paging. */
+	bool ddp;
+	const char *name;
+};
+
 enum doctor_transport { DOCTOR_RC, DOCTOR_UC, DOCTOR_UD, DOCTOR_XRC, DOCTOR_TRANSPORTS };
 enum doctor_operation {
 	DOCTOR_SEND,
@@ -92,8 +105,9 @@ struct doctor_device {
 	enum doctor_kind kind;
 	char kind_words[96]; /* "NVIDIA ConnectX-5", "Linux rxe (software)" */
 	char driver[64], firmware[64];
-	uint32_t part;	 /* PCI device id, 0 when not known */
-	bool caps_known; /* the following three are what the device says */
+	uint32_t id;			/* on the PCI bus, 0 when not known */
+	const struct doctor_part *part; /* NULL: not known */
+	bool caps_known;		/* the following three are what the device says */
 	uint64_t general;
 	uint32_t says[DOCTOR_TRANSPORTS];
 	uint64_t max_mr_size;
@@ -163,19 +177,18 @@ bool doctor_config(struct doctor *d, const char *name, char *value, size_t size,
 /* Version of the kernel, for comparing: major * 1000 + minor; 0 when not known. release may be NULL. */
 unsigned doctor_kernel_version(const struct doctor *d, char *release, size_t size);
 
-/* --- the device (doctor_device.c) ------------------------------------------------------------------------
+/* --- the device (doctor_find.c) ------------------------------------------------------------------------
  */
 
 /* Chooses and, live, opens the device. Never fails: what cannot be had is missing in d. */
-void doctor_device_find(struct doctor *d);
-void doctor_device_close(struct doctor *d);
+void doctor_find(struct doctor *d);
+void doctor_find_close(struct doctor *d);
 
-/* Registers a large untouched buffer, once; the same answer afterwards (doctor_reality.c). */
-const struct doctor_held *doctor_reality_hold(struct doctor *d, enum endpoint_kind kind);
-/* True when on-demand regions turned out to be pinned. */
-bool doctor_reality_pins(struct doctor *d);
-/* Tries all operations with on-demand memory; fills in tried[] and trouble, once (doctor_reality.c). */
-void doctor_reality_try(struct doctor *d);
+#define DOCTOR_NO_ADDRESSES (-1)
+
+/* Registers length bytes of untouched memory for a moment, with access beside the usual rights. 0, a positive
+ * errno, or DOCTOR_NO_ADDRESSES when the memory could not be mapped. */
+int doctor_find_region(struct doctor *d, size_t length, int access);
 
 /* Page faults of the device as the kernel counts them, over all of its regions (rdma netlink statistics), or
  * per device in sysfs. 0, with the counter's origin in from; -ENODATA: no such counter (doctor_counters.c).

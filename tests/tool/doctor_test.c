@@ -243,21 +243,21 @@ static void an_atomic_write_is_not_taken_for_atomics(void **state)
 	put_text("/verbs/ibv_devinfo", "hca_id:\trxe0\n\tgeneral_odp_caps:\n\t\tODP_SUPPORT\n\trc_odp_caps:\n"
 				       "\t\tSUPPORT_SRQ\n\t\tSUPPORT_ATOMIC_WRITE\n\tud_odp_caps:\n"
 				       "\t\tSUPPORT_ATOMIC\n");
-	doctor_device_find(&d);
+	doctor_find(&d);
 	assert_true(d.device.caps_known);
 	assert_int_equal(d.device.general, IBV_ODP_SUPPORT);
 	assert_int_equal(d.device.says[DOCTOR_RC], IBV_ODP_SUPPORT_SRQ_RECV);
 	assert_int_equal(d.device.says[DOCTOR_UD], IBV_ODP_SUPPORT_ATOMIC);
-	doctor_device_close(&d);
+	doctor_find_close(&d);
 }
 
 static void a_card_whose_number_is_not_known_is_told_by_its_driver(void **state)
 {
 	put_text("/sys/class/infiniband/mlx4_0/device/device", "0x4242\n");
 	put_text("/sys/class/infiniband/mlx4_0/device/uevent", "DRIVER=mlx4_core\n");
-	doctor_device_find(&d);
+	doctor_find(&d);
 	assert_int_equal(d.device.kind, DOCTOR_KIND_MLX4);
-	doctor_device_close(&d);
+	doctor_find_close(&d);
 }
 
 static void only_host_memory_counts_as_ordinary_memory_of_ucx(void **state)
