@@ -510,8 +510,10 @@ static ssize_t from_hex(char *text)
 static char *read_turn(struct rdmanl *nl, const struct turn *t, unsigned number)
 {
 	char *path = file_of_turn("/netlink/", t, number), *text = nl->read(nl->arg, path);
+	int err = errno;
 
 	free(path);
+	errno = err;
 	return text;
 }
 

@@ -10,7 +10,8 @@
  * whole object then. Devices of other network namespaces are not told when rdma is set to exclusive mode.
  *
  * Limits: objects are told one page of them after the other, and may come and go meanwhile: one that is
- * missing in an answer need not be gone. Where a region is in memory is not told by kernels after 5.0.
+ * missing in an answer need not be gone. Where a region is in memory is told by hardly
+ * any kernel.
  *
  * Everything in an answer is checked, as it may come from a record: a message or an attribute whose length
  * does not fit is an error, an attribute of another type than it should have is taken for not told, unknown

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ struct top_watch {
 	pid_t pid;
 	int pidfd; /* -1: the kernel has none */
 	const char *root;
+	struct top_kernel *kernel; /* NULL: an unpin device is watched */
 	struct top_frame frame[2];
 	unsigned now;	 /* the newer of both */
 	unsigned frames; /* so far, at most 2 */
@@ -83,7 +85,7 @@ void top_set_every(struct top_watch *w, double seconds)
 static int look(struct top_watch *w)
 {
 	struct top_frame f;
-	int err = top_frame_read(&f, w->pid, w->root);
+	int err = w->kernel ? top_kernel_read(w->kernel, &f) : top_frame_read(&f, w->pid, w->root);
 
 	if (err)
 		return err;
@@ -97,7 +99,9 @@ static int look(struct top_watch *w)
 		return 0;
 	w->frames = 2;
 	remake(w);
-	add_residency(w);
+	/* Where its regions are is not told by the kernel. */
+	if (!w->kernel)
+		add_residency(w);
 	return 1;
 }
 
@@ -130,13 +134,25 @@ int top_next(struct top_watch *w, int timeout_ms, const struct top_view **v)
 	return got;
 }
 
+const char *top_trouble(const struct top_watch *w, int err)
+{
+	if (err == -ESRCH)
+		return "The process has ended: these were its last figures. q quits.";
+	if (err == -ENODEV)
+		return w->kernel ? "The device has gone." : "The process has no device open now.";
+	return w->kernel ? strerror(-err) : attach_error(err);
+}
+
+/* pid 0: a device of the kernel, without a process. */
 static int watch_open(struct top_watch *w, pid_t pid, const char *root)
 {
 	int err;
 
 	w->pid = pid;
 	w->root = root;
-	w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	/* A record's processes are not here. */
+	if (pid && !(w->kernel && *root))
+		w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	err = look(w);
 	w->due_ns = clock_ns() + w->every_ns;
 	return err;
@@ -150,6 +166,8 @@ static void watch_close(struct top_watch *w)
 	top_frame_free(&w->frame[1]);
 	if (w->pidfd >= 0)
 		close(w->pidfd);
+	if (w->kernel)
+		top_kernel_close(w->kernel);
 }
 
 /* --- which process ---------------------------------------------------------------------------------------
@@ -199,7 +217,7 @@ static int only_process(const char *device, pid_t *out)
 
 struct options {
 	bool json, batch, help;
-	const char *every, *device, *count, *sort, *filter, *root, *pid;
+	const char *every, *device, *count, *sort, *filter, *root, *record, *pid;
 	double seconds;
 	uint64_t times, number;
 };
@@ -247,22 +265,36 @@ static void help(const struct option_row *rows)
 	     "unpin device open, and says whether faults wait for a disk, in line, or for the driver. The\n"
 	     "process is not stopped. Without PID: the only one there is. 'h' shows the keys.\n"
 	     "\n"
-	     "With -d and a device of the kernel: the counters of its ports.\n");
+	     "With -d and a device of the kernel: what its driver tells of regions, their page faults and\n"
+	     "queue pairs, of all processes or the one with PID, and the counters of its ports.\n");
 	options_help(stdout, rows);
+}
+
+static int show(struct top_watch *w, const struct options *o)
+{
+	struct top_look look = { .key = w->key, .every = o->seconds };
+
+	snprintf(look.filter, sizeof(look.filter), "%s", w->filter);
+	return o->json || o->batch ? top_batch(w, o->json, o->times) : top_screen(w, &look);
+}
+
+static struct top_watch watch_of(const struct options *o, enum top_key key)
+{
+	struct top_watch w = { .every_ns = (uint64_t)(o->seconds * 1e9), .key = key, .pidfd = -1 };
+
+	snprintf(w.filter, sizeof(w.filter), "%s", o->filter ? o->filter : "");
+	return w;
 }
 
 static int watch(const struct options *o, enum top_key key)
 {
-	struct top_watch w = { .every_ns = (uint64_t)(o->seconds * 1e9), .key = key, .pidfd = -1 };
-	struct top_look look = { .key = key, .every = o->seconds };
+	struct top_watch w = watch_of(o, key);
 	pid_t pid = (pid_t)o->number;
 	int err;
 
 	if (!pid && only_process(o->device, &pid))
 		return 1;
-	snprintf(w.filter, sizeof(w.filter), "%s", o->filter ? o->filter : "");
-	snprintf(look.filter, sizeof(look.filter), "%s", w.filter);
-	err = watch_open(&w, pid, o->root ? o->root : "");
+	err = watch_open(&w, pid, o->root);
 	if (err) {
 		log_error("top: process %d: %s", (int)pid, attach_error(err));
 		watch_close(&w);
@@ -273,7 +305,35 @@ static int watch(const struct options *o, enum top_key key)
 			o->device);
 		err = 1;
 	} else {
-		err = o->json || o->batch ? top_batch(&w, o->json, o->times) : top_screen(&w, &look);
+		err = show(&w, o);
+	}
+	watch_close(&w);
+	return err;
+}
+
+static int watch_kernel(const struct options *o, enum top_key key)
+{
+	struct top_watch w = watch_of(o, key);
+	pid_t pid = (pid_t)o->number;
+	int err;
+
+	if (pid && !*o->root && kill(pid, 0) && errno == ESRCH) {
+		log_error("top: there is no process %d", (int)pid);
+		return 1;
+	}
+	w.kernel = top_kernel_open(o->device, pid, o->root, o->record, &err);
+	if (!w.kernel) {
+		log_error("top: --record %s: %s", o->record, strerror(-err));
+		return 1;
+	}
+	err = watch_open(&w, pid, o->root);
+	if (err) {
+		log_error("top: %s: %s", o->device, top_trouble(&w, err));
+		err = 1;
+	} else {
+		if (*w.frame[w.now].trouble && (o->json || o->batch))
+			log_warn("top: %s: not told: %s", o->device, w.frame[w.now].trouble);
+		err = show(&w, o);
 	}
 	watch_close(&w);
 	return err;
@@ -296,6 +356,8 @@ int cmd_top(int argc, char **argv)
 		{ 'f', "filter", "TEXT", "only what has this text in it", NULL, &o.filter },
 		{ 'h', "help", NULL, "this text", &o.help, NULL },
 		{ 0, "root", "DIR", NULL, NULL, &o.root },
+		{ 0, "record", "DIR", "of a kernel device: keep what rdma netlink answers, for the doctor",
+			NULL, &o.record },
 		{ 0 },
 	};
 	enum top_key key;
@@ -325,7 +387,13 @@ int cmd_top(int argc, char **argv)
 		log_error("top: standard output is no terminal; use --batch for lines or --json");
 		return EXIT_USAGE;
 	}
-	if (o.device && !o.pid && top_kernel_has(o.root ? o.root : "", o.device))
-		return top_kernel(o.root ? o.root : "", o.device, o.seconds, o.json, o.batch, o.times);
+	if (!o.root)
+		o.root = "";
+	if (o.device && top_kernel_has(o.root, o.device))
+		return watch_kernel(&o, key);
+	if (o.record) {
+		log_error("top: --record is for a kernel device, which -d names");
+		return EXIT_USAGE;
+	}
 	return watch(&o, key);
 }

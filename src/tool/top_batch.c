@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "tool/attach.h"
 #include "tool/top.h"
 
 static const char *const odp_names[TOP_ODP_COUNTERS] = {
@@ -96,8 +95,12 @@ static json_object *system_json(const struct top_view *v)
 	add(o, "stall_some_percent", real(v->psi_some));
 	add(o, "stall_full_percent", real(v->psi_full));
 	add(o, "stall_of", text(s->psi_of_group ? "cgroup" : "machine"));
-	add(o, "cgroup_bytes", number(s->group_used));
-	add(o, "cgroup_limit_bytes", number(s->group_limit));
+	add(o, "cgroup_bytes", number(s->of_machine ? TOP_UNKNOWN : s->group_used));
+	add(o, "cgroup_limit_bytes", number(s->of_machine ? TOP_UNKNOWN : s->group_limit));
+	if (s->of_machine) {
+		add(o, "memory_used_bytes", number(s->group_used));
+		add(o, "memory_bytes", number(s->group_limit));
+	}
 	return o;
 }
 
@@ -153,6 +156,63 @@ static json_object *qp_json(const struct top_qp_view *v)
 	return o;
 }
 
+/* --- JSON of a device of the kernel ----------------------------------------------------------------------
+ */
+
+/* A number that may be not told. */
+static json_object *told(uint32_t v, uint32_t not_told)
+{
+	return v == not_told ? NULL : json_object_new_uint64(v);
+}
+
+static void add_owner(json_object *o, const struct top_owner *owner)
+{
+	add(o, "pid", told(owner->pid, 0));
+	add(o, "command", *owner->command ? text(owner->command) : NULL);
+	add(o, "protection_domain", told(owner->pd, TOP_NONE));
+}
+
+static json_object *kernel_region_json(const struct top_region_view *v)
+{
+	const struct top_region *r = v->region;
+	json_object *o = json_object_new_object(), *counters = json_object_new_object();
+
+	add(o, "number", told(r->row, TOP_NONE));
+	add(o, "kind", r->kind == UNPIN_REGION_NONE ? NULL : text(top_kind_name(r->kind)));
+	add(o, "address", number(r->addr));
+	add(o, "length_bytes", json_object_new_uint64(r->length));
+	add(o, "lkey", r->keys_told ? number(r->lkey) : NULL);
+	add(o, "rkey", r->keys_told ? number(r->rkey) : NULL);
+	add_owner(o, &r->owner);
+	add(o, "driver", *r->details ? text(r->details) : NULL);
+	add(o, "heat", v->heat == TOP_HEAT_UNKNOWN ? NULL : text(top_heat_names[v->heat]));
+	for (int i = 0; i < TOP_ODP_COUNTERS; i++)
+		if (r->odp[i] != TOP_UNKNOWN)
+			add(counters, odp_names[i], number(r->odp[i]));
+	add(o, "counters", counters);
+	add(o, "page_faults_per_s", real(v->faults));
+	add(o, "page_invalidations_handled_per_s", real(v->invalidations));
+	add(o, "page_prefetch_per_s", real(v->prefetched));
+	return o;
+}
+
+static json_object *kernel_qp_json(const struct top_qp_view *v)
+{
+	const struct top_qp *q = v->qp;
+	json_object *o = json_object_new_object();
+
+	add(o, "number", number(q->number));
+	add(o, "type", q->type == TOP_NONE ? NULL : text(top_qp_type_name(q->type)));
+	add(o, "state", q->state == TOP_NONE ? NULL : text(top_qp_state_name(q->state)));
+	add(o, "peer", told(q->peer, TOP_NONE));
+	add(o, "port", told(q->port, TOP_NONE));
+	add_owner(o, &q->owner);
+	add(o, "retransmits", number(q->retransmits));
+	add(o, "rnr_naks", number(q->rnr_naks));
+	add(o, "retries_per_s", real(v->retries));
+	return o;
+}
+
 static json_object *slow_json(const struct top_slow_view *v)
 {
 	json_object *o = json_object_new_object();
@@ -178,11 +238,55 @@ static json_object *slow_json(const struct top_slow_view *v)
 		add(o, key, array);                                                                          \
 	} while (0)
 
+static json_object *known_rates_json(const struct top_view *v)
+{
+	json_object *o = json_object_new_object();
+
+	for (int i = 0; i < TOP_ODP_COUNTERS; i++)
+		if (v->odp[i] >= 0)
+			add(o, odp_names[i], real(v->odp[i]));
+	return o;
+}
+
+static void print_kernel_json(const struct top_view *v)
+{
+	const struct top_frame *f = v->frame;
+	json_object *o = json_object_new_object(), *totals = json_object_new_object(),
+		    *rates = json_object_new_object();
+
+	add(o, "time", real(wall_clock()));
+	add(o, "seconds", real(v->seconds));
+	add(o, "device", text(f->device));
+	add(o, "kernel", json_object_new_boolean(true));
+	add(o, "firmware", *f->firmware ? text(f->firmware) : NULL);
+	add(o, "pid", told((uint32_t)f->pid, 0));
+	add(o, "command", *f->command ? text(f->command) : NULL);
+	add(o, "not_told", *f->trouble ? text(f->trouble) : NULL);
+	for (size_t i = 0; i < v->counters; i++) {
+		add(totals, v->counter[i].counter->name,
+			json_object_new_uint64(v->counter[i].counter->value));
+		add(rates, v->counter[i].counter->name, real(v->counter[i].rate));
+	}
+	add(o, "counters", totals);
+	add(o, "per_s", rates);
+	add(o, "odp_per_s", known_rates_json(v));
+	add(o, "system", system_json(v));
+	LIST("regions", region, regions, kernel_region_json);
+	LIST("queue_pairs", qp, qps, kernel_qp_json);
+	puts(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN));
+	json_object_put(o);
+}
+
 void top_print_json(const struct top_view *v)
 {
 	const struct top_frame *f = v->frame;
-	json_object *o = json_object_new_object();
+	json_object *o;
 
+	if (f->kernel) {
+		print_kernel_json(v);
+		return;
+	}
+	o = json_object_new_object();
 	add(o, "time", real(wall_clock()));
 	add(o, "seconds", real(v->seconds));
 	add(o, "pid", number((uint64_t)f->pid));
@@ -251,8 +355,8 @@ static void print_system(const struct top_view *v, const char *time)
 	say("swap_out/s", v->swap_out);
 	say("stall_some%", v->psi_some);
 	say("stall_full%", v->psi_full);
-	say_bytes("cgroup", s->group_used);
-	say_bytes("cgroup_limit", s->group_limit);
+	say_bytes(s->of_machine ? "memory_used" : "cgroup", s->group_used);
+	say_bytes(s->of_machine ? "memory" : "cgroup_limit", s->group_limit);
 	putchar('\n');
 }
 
@@ -293,11 +397,82 @@ static void print_slow(const struct top_slow_view *v, const char *time)
 	printf(" reads=%" PRIu64 " why=\"%s\"\n", v->slow->reads, top_why(why, v->slow));
 }
 
+/* --- lines of a device of the kernel ---------------------------------------------------------------------
+ */
+
+static void say_owner(const struct top_owner *o)
+{
+	if (o->pid)
+		printf(" pid=%" PRIu32, o->pid);
+	if (*o->command)
+		printf(" command=\"%s\"", o->command);
+	if (o->pd != TOP_NONE)
+		printf(" pd=%" PRIu32, o->pd);
+}
+
+static void print_kernel_region(const struct top_region_view *v, const char *time)
+{
+	const struct top_region *r = v->region;
+
+	printf("%s region number=%" PRIu32, time, r->row);
+	if (r->kind != UNPIN_REGION_NONE)
+		printf(" kind=%s", top_kind_name(r->kind));
+	if (r->addr != TOP_UNKNOWN)
+		printf(" address=0x%" PRIx64, r->addr);
+	printf(" length=%" PRIu64, r->length);
+	if (r->keys_told)
+		printf(" lkey=0x%" PRIx32, r->lkey);
+	say_owner(&r->owner);
+	if (v->heat != TOP_HEAT_UNKNOWN)
+		printf(" heat=%s", top_heat_names[v->heat]);
+	say("faults/s", v->faults);
+	say("invalidations/s", v->invalidations);
+	say("prefetch/s", v->prefetched);
+	putchar('\n');
+}
+
+static void print_kernel_qp(const struct top_qp_view *v, const char *time)
+{
+	printf("%s qp number=0x%" PRIx32, time, v->qp->number);
+	if (v->qp->type != TOP_NONE)
+		printf(" type=%s", top_qp_type_name(v->qp->type));
+	if (v->qp->state != TOP_NONE)
+		printf(" state=%s", top_qp_state_name(v->qp->state));
+	if (v->qp->peer != TOP_NONE)
+		printf(" peer=0x%" PRIx32, v->qp->peer);
+	say_owner(&v->qp->owner);
+	say("retries/s", v->retries);
+	putchar('\n');
+}
+
+static void print_kernel_lines(const struct top_view *v, const char *time)
+{
+	printf("%s device name=%s", time, v->frame->device);
+	say("faults/s", v->odp[TOP_ODP_page_faults]);
+	say("invalidations/s", v->odp[TOP_ODP_page_invalidations_handled]);
+	say("prefetch/s", v->odp[TOP_ODP_page_prefetch]);
+	say("in_bytes/s", v->dev[TOP_DEV_rx_bytes]);
+	say("out_bytes/s", v->dev[TOP_DEV_tx_bytes]);
+	putchar('\n');
+	print_system(v, time);
+	for (size_t i = 0; i < v->regions; i++)
+		print_kernel_region(&v->region[i], time);
+	for (size_t i = 0; i < v->qps; i++)
+		print_kernel_qp(&v->qp[i], time);
+	for (size_t i = 0; i < v->counters; i++)
+		printf("%s kernel name=%s counter=%s total=%" PRIu64 " per_s=%.6g\n", time, v->frame->device,
+			v->counter[i].counter->name, v->counter[i].counter->value, v->counter[i].rate);
+}
+
 void top_print_lines(const struct top_view *v)
 {
 	char time[32];
 
 	snprintf(time, sizeof(time), "%.3f", wall_clock());
+	if (v->frame->kernel) {
+		print_kernel_lines(v, time);
+		return;
+	}
 	print_device(v, time);
 	print_system(v, time);
 	for (size_t i = 0; i < v->regions; i++)
@@ -317,7 +492,7 @@ int top_batch(struct top_watch *w, bool json, uint64_t count)
 		int got = top_next(w, 1000, &v);
 
 		if (got < 0) {
-			log_info("top: %s", got == -ESRCH ? "the process has ended" : attach_error(got));
+			log_info("top: %s", got == -ESRCH ? "the process has ended" : top_trouble(w, got));
 			/* It was watched as long as there was something to watch. */
 			return got == -ESRCH || got == -ENODEV ? 0 : 1;
 		}

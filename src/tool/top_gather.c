@@ -30,6 +30,7 @@ void top_frame_free(struct top_frame *f)
 {
 	free(f->region);
 	free(f->qp);
+	free(f->counter);
 	memset(f, 0, sizeof(*f));
 }
 
@@ -168,8 +169,7 @@ static FILE *open_file(const char *root, const char *path)
 	return fopen(full, "re");
 }
 
-/* The number behind a word at the beginning of a line; TOP_UNKNOWN: there is none. */
-static uint64_t number_behind(const char *root, const char *path, const char *word)
+uint64_t top_number_behind(const char *root, const char *path, const char *word)
 {
 	size_t len = strlen(word);
 	uint64_t v = TOP_UNKNOWN;
@@ -186,7 +186,7 @@ static uint64_t number_behind(const char *root, const char *path, const char *wo
 
 static uint64_t kib_behind(const char *root, const char *path, const char *word)
 {
-	uint64_t v = number_behind(root, path, word);
+	uint64_t v = top_number_behind(root, path, word);
 
 	return v == TOP_UNKNOWN ? v : v << 10;
 }
@@ -218,8 +218,6 @@ static void take_memory(struct top_system *s, pid_t pid, const char *root)
 	s->locked = kib_behind(root, path, "VmLck:");
 	s->pinned = kib_behind(root, path, "VmPin:");
 	s->swap = kib_behind(root, path, "VmSwap:");
-	s->swap_in = number_behind(root, "/proc/vmstat", "pswpin ");
-	s->swap_out = number_behind(root, "/proc/vmstat", "pswpout ");
 }
 
 /* "some avg10=0.00 avg60=0.00 avg300=0.00 total=0" */
@@ -275,7 +273,7 @@ static int find_group(char group[GROUP_PATH], pid_t pid, const char *root)
 /* The whole of a file that holds one number. "max" and version 1's huge value: no limit. */
 static uint64_t lone_number(const char *root, const char *path)
 {
-	uint64_t v = number_behind(root, path, "");
+	uint64_t v = top_number_behind(root, path, "");
 
 	return v >= INT64_MAX / 2 ? TOP_UNKNOWN : v;
 }
@@ -330,6 +328,39 @@ static void take_group(struct top_system *s, pid_t pid, const char *root)
 		take_limits(s, root, group, version);
 }
 
+/* Counters of all processes, and the memory that is not available. */
+static void take_machine(struct top_system *s, const char *root)
+{
+	uint64_t faults = top_number_behind(root, "/proc/vmstat", "pgfault ");
+	uint64_t all = kib_behind(root, "/proc/meminfo", "MemTotal:");
+	uint64_t available = kib_behind(root, "/proc/meminfo", "MemAvailable:");
+
+	s->of_machine = true;
+	s->majflt = top_number_behind(root, "/proc/vmstat", "pgmajfault ");
+	s->minflt = faults != TOP_UNKNOWN && s->majflt != TOP_UNKNOWN && faults >= s->majflt
+			    ? faults - s->majflt
+			    : TOP_UNKNOWN;
+	s->rss = s->locked = s->pinned = s->swap = TOP_UNKNOWN;
+	s->psi_some_us = s->psi_full_us = TOP_UNKNOWN;
+	take_stall(s, root, "/proc/pressure/memory");
+	s->group_limit = all;
+	s->group_used = all != TOP_UNKNOWN && available <= all ? all - available : TOP_UNKNOWN;
+}
+
+void top_system_read(struct top_system *s, pid_t pid, const char *root)
+{
+	memset(s, 0, sizeof(*s));
+	s->swap_in = top_number_behind(root, "/proc/vmstat", "pswpin ");
+	s->swap_out = top_number_behind(root, "/proc/vmstat", "pswpout ");
+	if (!pid) {
+		take_machine(s, root);
+		return;
+	}
+	take_faults(s, pid, root);
+	take_memory(s, pid, root);
+	take_group(s, pid, root);
+}
+
 int top_frame_read(struct top_frame *f, pid_t pid, const char *root)
 {
 	struct attach a;
@@ -342,9 +373,7 @@ int top_frame_read(struct top_frame *f, pid_t pid, const char *root)
 	f->at_ns = clock_ns();
 	take_segment(f, &a);
 	attach_close(&a);
-	take_faults(&f->system, pid, root);
-	take_memory(&f->system, pid, root);
-	take_group(&f->system, pid, root);
+	top_system_read(&f->system, pid, root);
 	return 0;
 }
 

@@ -13,7 +13,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-const char *const top_heat_names[] = { "never", "cold", "warm", "hot" };
+const char *const top_heat_names[] = { "never", "cold", "warm", "hot", "-" };
 const char *const top_key_names[TOP_KEYS] = {
 	[TOP_BY_FAULTS] = "faults",
 	[TOP_BY_MAJORS] = "major",
@@ -58,6 +58,15 @@ const char *top_qp_state_name(uint32_t state)
 	};
 
 	return state < COUNT(names) ? names[state] : "?";
+}
+
+const char *top_qp_type_name(uint32_t type)
+{
+	/* enum ib_qp_type of the kernel. */
+	static const char *const names[] = { "SMI", "GSI", "RC", "UC", "UD", "RAWIP6", "RAWETH", "?", "RAW",
+		"XRCI", "XRCT" };
+
+	return type < COUNT(names) ? names[type] : type == 255 ? "driver" : "-";
 }
 
 char *top_why(char buf[TOP_WORDS], const struct top_slow *s)
@@ -128,16 +137,19 @@ const char *top_verdict(const struct top_time *t)
 /* --- rates -----------------------------------------------------------------------------------------------
  */
 
+/* < 0: not known. */
 static double rate(uint64_t before, uint64_t now, double seconds)
 {
+	if (before == TOP_UNKNOWN || now == TOP_UNKNOWN)
+		return -1;
 	/* What went backwards began anew. */
 	return (double)(now >= before ? now - before : now) / seconds;
 }
 
-/* < 0: not known. */
+/* Of what cannot begin anew. */
 static double known_rate(uint64_t before, uint64_t now, double seconds)
 {
-	return before == TOP_UNKNOWN || now == TOP_UNKNOWN || now < before ? -1 : rate(before, now, seconds);
+	return now < before ? -1 : rate(before, now, seconds);
 }
 
 static uint64_t grown(uint64_t before, uint64_t now)
@@ -164,37 +176,45 @@ static const struct top_region *same_region(const struct top_frame *f, const str
 	return NULL;
 }
 
-static struct top_remembered *remembered(struct top_memory *m, const struct top_region *r)
+/* Regions of both are in order: what is remembered of those that are still there goes over, the rest is new.
+ */
+static void go_over(struct top_memory *m, const struct top_frame *now)
 {
-	struct top_remembered *row;
+	struct top_memory next = { alloc_array(now->regions + 1, sizeof(*next.row)), now->regions };
+	size_t old = 0;
 
-	if (r->row >= m->rows) {
-		size_t rows = r->row + 64;
+	for (size_t i = 0; i < now->regions; i++) {
+		const struct top_region *r = &now->region[i];
 
-		m->row = alloc_grow(m->row, rows, sizeof(*m->row));
-		memset(m->row + m->rows, 0, (rows - m->rows) * sizeof(*m->row));
-		m->rows = rows;
+		while (old < m->rows && m->row[old].row < r->row)
+			old++;
+		if (old < m->rows && m->row[old].row == r->row && m->row[old].lkey == r->lkey)
+			next.row[i] = m->row[old];
+		else
+			next.row[i] = (struct top_remembered){ .row = r->row, .lkey = r->lkey };
 	}
-	row = &m->row[r->row];
-	if (row->lkey != r->lkey)
-		*row = (struct top_remembered){ .lkey = r->lkey };
-	return row;
+	free(m->row);
+	*m = next;
 }
 
 /* Bytes tell of explicit and implicit regions and, being counted per copy, of pinned ones where the device
  * counts them; faults and prefetch count as use too. */
-static enum top_heat heat_of(struct top_memory *m, const struct top_region_view *v, uint64_t now)
+static enum top_heat heat_of(struct top_remembered *row, const struct top_region_view *v, uint64_t now)
 {
-	struct top_remembered *row = remembered(m, v->region);
-	bool active = v->bytes_in + v->bytes_out + v->faults + v->prefetched > 0;
 	const uint64_t *c = v->region->odp;
+	bool active = v->bytes_in > 0 || v->bytes_out > 0 || v->faults > 0 || v->prefetched > 0;
 
-	if (active)
-		*row = (struct top_remembered){ v->region->lkey, true, now };
-	else if (c[TOP_ODP_bytes_in] || c[TOP_ODP_bytes_out] || c[TOP_ODP_page_faults])
+	if (c[TOP_ODP_page_faults] == TOP_UNKNOWN)
+		return TOP_HEAT_UNKNOWN;
+	if (active) {
 		row->ever = true;
-	if (active)
+		row->hot_ns = now;
 		return TOP_HOT;
+	}
+	for (int i = 0; i < TOP_ODP_COUNTERS; i++)
+		if ((i == TOP_ODP_bytes_in || i == TOP_ODP_bytes_out || i == TOP_ODP_page_faults) && c[i] &&
+			c[i] != TOP_UNKNOWN)
+			row->ever = true;
 	if (!row->ever)
 		return TOP_NEVER;
 	return row->hot_ns && now - row->hot_ns < TOP_WARM_NS ? TOP_WARM : TOP_COLD;
@@ -221,6 +241,11 @@ static void view_region(
 #undef RATE
 }
 
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+	return a == TOP_UNKNOWN || b == TOP_UNKNOWN ? TOP_UNKNOWN : a + b;
+}
+
 static const struct top_qp *same_qp(const struct top_frame *f, uint32_t number)
 {
 	for (size_t i = 0; i < f->qps; i++)
@@ -243,7 +268,7 @@ static void view_qp(struct top_qp_view *v, const struct top_frame *before, const
 	if (q->parked && q->parked_since_ns)
 		v->waits_ns = now->at_ns > q->parked_since_ns ? now->at_ns - q->parked_since_ns : 1;
 	v->parkings = rate(was->parkings, q->parkings, s);
-	v->retries = rate(was->retransmits + was->rnr_naks, q->retransmits + q->rnr_naks, s);
+	v->retries = rate(sum(was->retransmits, was->rnr_naks), sum(q->retransmits, q->rnr_naks), s);
 }
 
 static const struct top_region *region_of(const struct top_frame *f, uint64_t addr)
@@ -277,6 +302,25 @@ static void view_system(struct top_view *v, const struct top_system *a, const st
 		v->psi_some = v->psi_full = -1;
 }
 
+static int by_name(const void *a, const void *b)
+{
+	const struct top_counter *x = a, *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
+static void view_counter(struct top_counter_view *v, const struct top_frame *before,
+	const struct top_counter *c, double seconds)
+{
+	const struct top_counter *was =
+		before->counters ? bsearch(c, before->counter, before->counters, sizeof(*was), by_name)
+				 : NULL;
+
+	v->counter = c;
+	/* Hardware that was reset, or a counter that is as narrow as old ones are: not a rate. */
+	v->rate = was && c->value >= was->value ? rate(was->value, c->value, seconds) : 0;
+}
+
 void top_view_make(struct top_view *v, const struct top_frame *before, const struct top_frame *now,
 	struct top_memory *memory)
 {
@@ -295,12 +339,13 @@ void top_view_make(struct top_view *v, const struct top_frame *before, const str
 		.resume = grown(before->time.resume, now->time.resume),
 	};
 	view_system(v, &before->system, &now->system);
+	go_over(memory, now);
 	v->region = alloc_array(now->regions + 1, sizeof(*v->region));
 	for (v->regions = 0; v->regions < now->regions; v->regions++) {
 		struct top_region_view *r = &v->region[v->regions];
 
 		view_region(r, before, &now->region[v->regions], v->seconds);
-		r->heat = heat_of(memory, r, now->at_ns);
+		r->heat = heat_of(&memory->row[v->regions], r, now->at_ns);
 	}
 	v->qp = alloc_array(now->qps + 1, sizeof(*v->qp));
 	for (v->qps = 0; v->qps < now->qps; v->qps++)
@@ -315,12 +360,16 @@ void top_view_make(struct top_view *v, const struct top_frame *before, const str
 			.ago_ns = grown(s->ended_ns, now->at_ns),
 		};
 	}
+	v->counter = alloc_array(now->counters + 1, sizeof(*v->counter));
+	for (; v->counters < now->counters; v->counters++)
+		view_counter(&v->counter[v->counters], before, &now->counter[v->counters], v->seconds);
 }
 
 void top_view_free(struct top_view *v)
 {
 	free(v->region);
 	free(v->qp);
+	free(v->counter);
 	memset(v, 0, sizeof(*v));
 }
 
@@ -377,7 +426,7 @@ static int by_key(const void *a, const void *b, void *arg)
 	return x->region->row < y->region->row ? -1 : x->region->row > y->region->row;
 }
 
-static int by_need(const void *a, const void *b)
+static int by_need(const void *a, const void *b, void *kernel)
 {
 	const struct top_qp_view *x = a, *y = b;
 
@@ -385,6 +434,9 @@ static int by_need(const void *a, const void *b)
 		return x->waits_ns > y->waits_ns ? -1 : 1;
 	if (x->qp->outstanding != y->qp->outstanding)
 		return x->qp->outstanding > y->qp->outstanding ? -1 : 1;
+	/* All that the kernel tells. */
+	if (*(const bool *)kernel && x->retries != y->retries)
+		return x->retries > y->retries ? -1 : 1;
 	return x->qp->number < y->qp->number ? -1 : x->qp->number > y->qp->number;
 }
 
@@ -395,34 +447,70 @@ static int by_time(const void *a, const void *b)
 	return x->took_ns > y->took_ns ? -1 : x->took_ns < y->took_ns;
 }
 
+static int by_rate(const void *a, const void *b)
+{
+	const struct top_counter_view *x = a, *y = b;
+
+	if (x->rate != y->rate)
+		return x->rate > y->rate ? -1 : 1;
+	if (!x->counter->value != !y->counter->value)
+		return x->counter->value ? -1 : 1;
+	return strcmp(x->counter->name, y->counter->name);
+}
+
 void top_sort(struct top_view *v, enum top_key key, bool backwards)
 {
 	struct order o = { key, backwards };
+	bool kernel = v->frame->kernel;
 
 	qsort_r(v->region, v->regions, sizeof(*v->region), by_key, &o);
-	qsort(v->qp, v->qps, sizeof(*v->qp), by_need);
+	qsort_r(v->qp, v->qps, sizeof(*v->qp), by_need, &kernel);
 	qsort(v->slow, v->slows, sizeof(*v->slow), by_time);
+	if (v->counters)
+		qsort(v->counter, v->counters, sizeof(*v->counter), by_rate);
 }
 
 /* --- choice ----------------------------------------------------------------------------------------------
  */
 
+/* What only a device of the kernel has, led by a blank; "" for others. */
+static void owner_text(char *text, size_t size, const struct top_owner *o)
+{
+	text[0] = 0;
+	if (o->pid)
+		snprintf(text, size, " %" PRIu32 " %s", o->pid, o->command);
+	else if (*o->command)
+		snprintf(text, size, " %s", o->command);
+}
+
 static bool region_fits(const struct top_region_view *v, const char *text)
 {
-	char line[128];
+	const struct top_region *r = v->region;
+	char line[384], owner[TOP_COMMAND + 16], addr[32] = "", key[40] = "";
 
-	snprintf(line, sizeof(line), "%s 0x%" PRIx64 " %s", top_kind_name(v->region->kind), v->region->addr,
-		top_heat_names[v->heat]);
+	owner_text(owner, sizeof(owner), &r->owner);
+	if (r->addr != TOP_UNKNOWN)
+		snprintf(addr, sizeof(addr), "0x%" PRIx64, r->addr);
+	if (r->keys_told)
+		snprintf(key, sizeof(key), "0x%" PRIx32 " 0x%" PRIx32, r->lkey, r->rkey);
+	snprintf(line, sizeof(line), "%s %s %s%s %s %s", top_kind_name(r->kind), addr,
+		top_heat_names[v->heat], owner, key, r->details);
 	return strcasestr(line, text);
 }
 
 static bool qp_fits(const struct top_qp_view *v, const char *text)
 {
-	char line[64];
+	char line[96 + TOP_COMMAND], owner[TOP_COMMAND + 16];
 
-	snprintf(line, sizeof(line), "0x%" PRIx32 " %s %s", v->qp->number, top_qp_state_name(v->qp->state),
-		v->waits_ns ? "waits" : "");
+	owner_text(owner, sizeof(owner), &v->qp->owner);
+	snprintf(line, sizeof(line), "0x%" PRIx32 " %s %s%s", v->qp->number, top_qp_state_name(v->qp->state),
+		v->waits_ns ? "waits" : "", owner);
 	return strcasestr(line, text);
+}
+
+static bool counter_fits(const struct top_counter_view *v, const char *text)
+{
+	return strcasestr(v->counter->name, text);
 }
 
 static bool slow_fits(const struct top_slow_view *v, const char *text)
@@ -451,4 +539,5 @@ void top_filter(struct top_view *v, const char *text)
 	KEEP(region, regions, region_fits);
 	KEEP(qp, qps, qp_fits);
 	KEEP(slow, slows, slow_fits);
+	KEEP(counter, counters, counter_fits);
 }

@@ -5,33 +5,24 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tool/top.h"
-#include "tool/units.h"
+#include "tool/top_page.h"
 
-struct page {
-	const struct top_look *look;
-	struct top_line *line;
-	size_t lines;
-};
-
-static unsigned width_of(const struct page *p)
+static unsigned width_of(const struct top_paper *p)
 {
 	return p->look->width < TOP_WIDTH - 1 ? p->look->width : TOP_WIDTH - 1;
 }
 
-static size_t room(const struct page *p)
+size_t top_room(const struct top_paper *p)
 {
 	return p->look->height - p->lines;
 }
 
-/* One more line, cut at the width; nothing when the page is full. */
-__attribute__((format(printf, 3, 4))) static void put(
-	struct page *p, enum top_colour colour, const char *fmt, ...)
+void top_put(struct top_paper *p, enum top_colour colour, const char *fmt, ...)
 {
 	struct top_line *l;
 	va_list ap;
 
-	if (!room(p))
+	if (!top_room(p))
 		return;
 	l = &p->line[p->lines++];
 	l->colour = colour;
@@ -40,55 +31,54 @@ __attribute__((format(printf, 3, 4))) static void put(
 	va_end(ap);
 }
 
-/* "123", "45.6", "0", "-": not known. */
-static const char *number(char buf[UNITS_MAX], double v)
+const char *top_number(char buf[UNITS_MAX], double v)
 {
 	return v < 0 ? strcpy(buf, "-") : v < 0.005 ? strcpy(buf, "0") : units_digits(buf, v);
 }
 
-static const char *bytes(char buf[UNITS_MAX], uint64_t v)
+const char *top_bytes(char buf[UNITS_MAX], uint64_t v)
 {
 	return v == TOP_UNKNOWN ? strcpy(buf, "-") : units_bytes(buf, v);
 }
 
-/* Bytes as a rate; the other side may claim anything. */
-static const char *flow(char buf[UNITS_MAX], double v)
+const char *top_flow(char buf[UNITS_MAX], double v)
 {
-	return units_bytes(buf, v < 1e18 ? (uint64_t)v : UINT64_MAX);
+	return v < 0 ? strcpy(buf, "-") : units_bytes(buf, v < 1e18 ? (uint64_t)v : UINT64_MAX);
 }
 
 /* --- the head --------------------------------------------------------------------------------------------
  */
 
-static void put_title(struct page *p, const struct top_view *v)
+static void put_title(struct top_paper *p, const struct top_view *v)
 {
 	const struct top_look *look = p->look;
 	const struct top_frame *f = v->frame;
 	char b[UNITS_MAX], every[UNITS_MAX];
 
-	put(p, TOP_TITLE, "unpin top: %d %s on %s, open %s, every %s s%s", (int)f->pid, f->command, f->device,
-		units_time(b, f->at_ns > f->start_ns ? f->at_ns - f->start_ns : 0),
+	top_put(p, TOP_TITLE, "unpin top: %d %s on %s, open %s, every %s s%s", (int)f->pid, f->command,
+		f->device, units_time(b, f->at_ns > f->start_ns ? f->at_ns - f->start_ns : 0),
 		units_digits(every, look->every), look->paused ? " [PAUSED]" : "");
 	if (look->notice)
-		put(p, TOP_BAD, "%s", look->notice);
+		top_put(p, TOP_BAD, "%s", look->notice);
 }
 
-static void put_rates(struct page *p, const struct top_view *v)
+static void put_rates(struct top_paper *p, const struct top_view *v)
 {
 	char a[6][UNITS_MAX];
 
-	put(p, TOP_PLAIN,
+	top_put(p, TOP_PLAIN,
 		"faults   %s/s, %s/s to drivers; invalidated %s/s, prefetched %s/s, read ahead %s/s pages",
-		number(a[0], v->odp[TOP_ODP_page_faults]), number(a[1], v->odp[TOP_ODP_faults_major]),
-		number(a[2], v->odp[TOP_ODP_page_invalidations_handled]),
-		number(a[3], v->odp[TOP_ODP_page_prefetch]), number(a[4], v->odp[TOP_ODP_page_readahead]));
-	put(p, TOP_PLAIN, "traffic  in %s/s, out %s/s, packets %s/s in, %s/s out; retries %s/s",
-		flow(a[0], v->dev[TOP_DEV_rx_bytes]), flow(a[1], v->dev[TOP_DEV_tx_bytes]),
-		number(a[2], v->dev[TOP_DEV_rx_packets]), number(a[3], v->dev[TOP_DEV_tx_packets]),
-		number(a[4], v->dev[TOP_DEV_retransmits] + v->dev[TOP_DEV_rnr_nak_rcvd]));
+		top_number(a[0], v->odp[TOP_ODP_page_faults]), top_number(a[1], v->odp[TOP_ODP_faults_major]),
+		top_number(a[2], v->odp[TOP_ODP_page_invalidations_handled]),
+		top_number(a[3], v->odp[TOP_ODP_page_prefetch]),
+		top_number(a[4], v->odp[TOP_ODP_page_readahead]));
+	top_put(p, TOP_PLAIN, "traffic  in %s/s, out %s/s, packets %s/s in, %s/s out; retries %s/s",
+		top_flow(a[0], v->dev[TOP_DEV_rx_bytes]), top_flow(a[1], v->dev[TOP_DEV_tx_bytes]),
+		top_number(a[2], v->dev[TOP_DEV_rx_packets]), top_number(a[3], v->dev[TOP_DEV_tx_packets]),
+		top_number(a[4], v->dev[TOP_DEV_retransmits] + v->dev[TOP_DEV_rnr_nak_rcvd]));
 }
 
-static void put_time(struct page *p, const struct top_view *v)
+static void put_time(struct top_paper *p, const struct top_view *v)
 {
 	const struct top_time *t = &v->time;
 	double all = (double)(t->waited + t->reads + t->work + t->resume), part = all > 0 ? 100 / all : 0;
@@ -96,56 +86,62 @@ static void put_time(struct page *p, const struct top_view *v)
 	enum top_colour c = t->reads > t->work + t->waited + t->resume ? TOP_WARNING : TOP_PLAIN;
 
 	if (all <= 0) {
-		put(p, TOP_PLAIN, "its time no faults");
+		top_put(p, TOP_PLAIN, "its time no faults");
 		return;
 	}
-	put(p, c,
+	top_put(p, c,
 		"its time %s/s, mostly %s: in line %.0f%%, disk or swap %.0f%% (%s/s), driver %.0f%%, waking "
 		"%.0f%%",
 		units_time(a[0], all / v->seconds < 1e18 ? (uint64_t)(all / v->seconds) : UINT64_MAX),
 		top_verdict(t), (double)t->waited * part, (double)t->reads * part,
-		number(a[1], v->read_events), (double)t->work * part, (double)t->resume * part);
+		top_number(a[1], v->read_events), (double)t->work * part, (double)t->resume * part);
 }
 
-static void put_memory(struct page *p, const struct top_view *v)
+static void put_memory(struct top_paper *p, const struct top_view *v)
 {
 	const struct top_system *s = &v->frame->system;
 	char a[7][UNITS_MAX];
 	bool limited = s->group_limit != TOP_UNKNOWN && s->group_limit;
 	double share = limited ? (double)s->group_used * 100 / (double)s->group_limit : 0;
 
-	put(p, TOP_PLAIN, "process  major faults %s/s, minor %s/s; resident %s, in swap %s, pinned %s",
-		number(a[0], v->majflt), number(a[1], v->minflt), bytes(a[2], s->rss), bytes(a[3], s->swap),
-		units_bytes(a[4], v->frame->pinned_bytes));
+	top_put(p, TOP_PLAIN, "process  major faults %s/s, minor %s/s; resident %s, in swap %s, pinned %s",
+		top_number(a[0], v->majflt), top_number(a[1], v->minflt), top_bytes(a[2], s->rss),
+		top_bytes(a[3], s->swap), units_bytes(a[4], v->frame->pinned_bytes));
 	if (limited)
 		snprintf(a[5], UNITS_MAX, " (%.0f%%)", share);
 	else
 		a[5][0] = 0;
-	put(p,
+	top_put(p,
 		share > 95 || v->psi_full > 20	? TOP_BAD
 		: share > 85 || v->psi_some > 5 ? TOP_WARNING
 						: TOP_PLAIN,
 		"memory   stalled %s%% some, %s%% all; swap in %s/s, out %s/s; group %s of %s%s",
-		number(a[0], v->psi_some), number(a[1], v->psi_full), number(a[2], v->swap_in),
-		number(a[3], v->swap_out), bytes(a[4], s->group_used),
+		top_number(a[0], v->psi_some), top_number(a[1], v->psi_full), top_number(a[2], v->swap_in),
+		top_number(a[3], v->swap_out), top_bytes(a[4], s->group_used),
 		limited ? units_bytes(a[6], s->group_limit) : "no limit", a[5]);
 	if (v->frame->storm)
-		put(p, TOP_BAD, "storm    of %s, number %" PRIu64 ": read-ahead is small, prefetch held back",
+		top_put(p, TOP_BAD,
+			"storm    of %s, number %" PRIu64 ": read-ahead is small, prefetch held back",
 			v->frame->storm == UNPIN_STORM_MAJORS ? "major faults" : "memory stalls",
 			v->frame->storms);
+}
+
+void top_put_none(struct top_paper *p, const char *none)
+{
+	top_put(p, TOP_DIM, "%s%s", none, *p->look->filter ? " that the filter leaves" : "");
 }
 
 /* --- the lists -------------------------------------------------------------------------------------------
  */
 
-static void put_region_heading(struct page *p)
+static void put_region_heading(struct top_paper *p)
 {
-	put(p, TOP_HEADING, "%-8s %-14s %8s %-5s %5s %-16s %7s %6s %7s %6s %6s %9s %9s", "REGION", "address",
-		"length", "heat", "res%", "in memory", "fault/s", "major", "inval/s", "pref/s", "ahead",
-		"in/s", "out/s");
+	top_put(p, TOP_HEADING, "%-8s %-14s %8s %-5s %5s %-16s %7s %6s %7s %6s %6s %9s %9s", "REGION",
+		"address", "length", "heat", "res%", "in memory", "fault/s", "major", "inval/s", "pref/s",
+		"ahead", "in/s", "out/s");
 }
 
-static void put_region(struct page *p, const struct top_region_view *v)
+static void put_region(struct top_paper *p, const struct top_region_view *v)
 {
 	char a[9][UNITS_MAX], strip[TOP_STRIP + 1];
 	double resident = top_resident(&v->region->residency);
@@ -158,51 +154,51 @@ static void put_region(struct page *p, const struct top_region_view *v)
 		strcpy(a[0], "-");
 	else
 		snprintf(a[0], UNITS_MAX, "%.0f", resident);
-	put(p, c, "%-8s %-14" PRIx64 " %8s %-5s %5s %-16s %7s %6s %7s %6s %6s %9s %9s",
+	top_put(p, c, "%-8s %-14" PRIx64 " %8s %-5s %5s %-16s %7s %6s %7s %6s %6s %9s %9s",
 		top_kind_name(v->region->kind), v->region->addr,
 		v->region->kind == UNPIN_REGION_IMPLICIT ? "all" : units_bytes(a[1], v->region->length),
 		top_heat_names[v->heat], a[0], top_strip(strip, &v->region->residency),
-		number(a[2], v->faults), number(a[3], v->majors), number(a[4], v->invalidations),
-		number(a[5], v->prefetched), number(a[6], v->ahead), flow(a[7], v->bytes_in),
-		flow(a[8], v->bytes_out));
+		top_number(a[2], v->faults), top_number(a[3], v->majors), top_number(a[4], v->invalidations),
+		top_number(a[5], v->prefetched), top_number(a[6], v->ahead), top_flow(a[7], v->bytes_in),
+		top_flow(a[8], v->bytes_out));
 }
 
-static void put_regions(struct page *p, const struct top_view *v, size_t from, size_t n)
+static void put_regions(struct top_paper *p, const struct top_view *v, size_t from, size_t n)
 {
 	put_region_heading(p);
 	for (size_t i = from; i < v->regions && i < from + n; i++)
 		put_region(p, &v->region[i]);
 	if (!v->regions)
-		put(p, TOP_DIM, "none%s", *p->look->filter ? " that the filter leaves" : "");
+		top_put_none(p, "none");
 }
 
-static void put_qp(struct page *p, const struct top_qp_view *v)
+static void put_qp(struct top_paper *p, const struct top_qp_view *v)
 {
 	static const char *const lanes[] = { "", "sending", "receiving an answer",
 		"sending, receiving an answer", "serving the peer", "sending, serving", "receiving, serving",
 		"all lanes" };
 	char a[3][UNITS_MAX];
 
-	put(p, v->waits_ns ? TOP_WARNING : TOP_PLAIN,
+	top_put(p, v->waits_ns ? TOP_WARNING : TOP_PLAIN,
 		"0x%06" PRIx32 " %-5s 0x%06" PRIx32 " %7u %7u %9s %7s %8s %s", v->qp->number,
 		top_qp_state_name(v->qp->state), v->qp->peer, v->qp->outstanding, v->qp->receives,
-		v->waits_ns ? units_time(a[0], v->waits_ns) : "-", number(a[1], v->parkings),
-		number(a[2], v->retries), lanes[v->qp->parked & 7]);
+		v->waits_ns ? units_time(a[0], v->waits_ns) : "-", top_number(a[1], v->parkings),
+		top_number(a[2], v->retries), lanes[v->qp->parked & 7]);
 }
 
-static void put_qps(struct page *p, const struct top_view *v, size_t from, size_t n)
+static void put_qps(struct top_paper *p, const struct top_view *v, size_t from, size_t n)
 {
-	put(p, TOP_HEADING, "%-8s %-5s %-8s %7s %7s %9s %7s %8s %s", "QP", "state", "peer", "outst.", "recvs",
-		"waiting", "waits/s", "retry/s", "for a fault while");
+	top_put(p, TOP_HEADING, "%-8s %-5s %-8s %7s %7s %9s %7s %8s %s", "QP", "state", "peer", "outst.",
+		"recvs", "waiting", "waits/s", "retry/s", "for a fault while");
 	for (size_t i = from; i < v->qps && i < from + n; i++)
 		put_qp(p, &v->qp[i]);
 	if (!v->qps)
-		put(p, TOP_DIM, "none%s", *p->look->filter ? " that the filter leaves" : "");
+		top_put_none(p, "none");
 }
 
 #define WIDE 100u /* narrower pages tell why rather than in which region */
 
-static void put_slow(struct page *p, const struct top_slow_view *v)
+static void put_slow(struct top_paper *p, const struct top_slow_view *v)
 {
 	enum top_colour c =
 		v->slow->reads && v->slow->resolved_ns > v->slow->waited_ns ? TOP_WARNING : TOP_PLAIN;
@@ -214,7 +210,7 @@ static void put_slow(struct page *p, const struct top_slow_view *v)
 	units_time(a[3], v->ago_ns);
 	top_why(why, v->slow);
 	if (width_of(p) < WIDE) {
-		put(p, c, "%9s %9s %8s %-14" PRIx64 " %s", a[0], a[1], a[3], v->slow->addr, why);
+		top_put(p, c, "%9s %9s %8s %-14" PRIx64 " %s", a[0], a[1], a[3], v->slow->addr, why);
 		return;
 	}
 	if (v->region)
@@ -222,21 +218,22 @@ static void put_slow(struct page *p, const struct top_slow_view *v)
 			v->region->addr);
 	else
 		strcpy(region, "gone");
-	put(p, c, "%9s %9s %9s %8s %-14" PRIx64 " %-19s %s", a[0], a[1], a[2], a[3], v->slow->addr, region,
-		why);
+	top_put(p, c, "%9s %9s %9s %8s %-14" PRIx64 " %-19s %s", a[0], a[1], a[2], a[3], v->slow->addr,
+		region, why);
 }
 
-static void put_slowest(struct page *p, const struct top_view *v, size_t from, size_t n)
+static void put_slowest(struct top_paper *p, const struct top_view *v, size_t from, size_t n)
 {
 	if (width_of(p) < WIDE)
-		put(p, TOP_HEADING, "%9s %9s %8s %-14s %s", "SLOWEST", "in line", "ago", "address", "why");
+		top_put(p, TOP_HEADING, "%9s %9s %8s %-14s %s", "SLOWEST", "in line", "ago", "address",
+			"why");
 	else
-		put(p, TOP_HEADING, "%9s %9s %9s %8s %-14s %-19s %s", "SLOWEST", "in line", "resolving",
+		top_put(p, TOP_HEADING, "%9s %9s %9s %8s %-14s %-19s %s", "SLOWEST", "in line", "resolving",
 			"ago", "address", "region", "why");
 	for (size_t i = from; i < v->slows && i < from + n; i++)
 		put_slow(p, &v->slow[i]);
 	if (!v->slows)
-		put(p, TOP_DIM, "none in the last 30 s%s", *p->look->filter ? " that the filter leaves" : "");
+		top_put_none(p, "none in the last 30 s");
 }
 
 static size_t least(size_t a, size_t b)
@@ -253,31 +250,44 @@ static size_t take(size_t *spare, size_t wanted, size_t given)
 	return more;
 }
 
-/* A heading and at least one row of each where there is room for that; what one list does not need, others
- * get. */
-static void put_all(struct page *p, const struct top_view *v)
+void top_share(const struct top_paper *p, size_t n[3])
 {
-	size_t left = room(p), rows = left > 6 ? left - 3 : 3;
-	size_t regions = v->regions ? v->regions : 1, qps = v->qps ? v->qps : 1,
-	       slows = v->slows ? v->slows : 1;
-	size_t spare;
+	size_t left = top_room(p), rows = left > 6 ? left - 3 : 3;
+	size_t wanted[3] = { n[0], n[1], n[2] }, spare;
 
 	/* Shares of half, a quarter and a quarter, and what is left of them in this order. */
-	regions = least(regions, rows / 2 ? rows / 2 : 1);
-	qps = least(qps, rows / 4 ? rows / 4 : 1);
-	slows = least(slows, rows / 4 ? rows / 4 : 1);
-	spare = rows > regions + qps + slows ? rows - regions - qps - slows : 0;
-	regions += take(&spare, v->regions, regions);
-	slows += take(&spare, v->slows, slows);
-	qps += take(&spare, v->qps, qps);
-	put_regions(p, v, p->look->scroll, regions);
-	put_qps(p, v, 0, qps);
-	put_slowest(p, v, 0, slows);
+	for (int i = 0; i < 3; i++) {
+		size_t part = rows / (i ? 4 : 2);
+
+		n[i] = least(wanted[i] ? wanted[i] : 1, part ? part : 1);
+	}
+	spare = rows > n[0] + n[1] + n[2] ? rows - n[0] - n[1] - n[2] : 0;
+	n[0] += take(&spare, wanted[0], n[0]);
+	n[2] += take(&spare, wanted[2], n[2]);
+	n[1] += take(&spare, wanted[1], n[1]);
 }
 
-static void put_lists(struct page *p, const struct top_view *v)
+static void put_all(struct top_paper *p, const struct top_view *v)
 {
-	size_t rows = room(p), from = p->look->scroll;
+	size_t share[3] = { v->regions, v->qps, v->slows };
+
+	top_share(p, share);
+	put_regions(p, v, p->look->scroll, share[0]);
+	put_qps(p, v, 0, share[1]);
+	put_slowest(p, v, 0, share[2]);
+}
+
+size_t top_rows(const struct top_view *v, enum top_panel panel)
+{
+	return panel == TOP_QPS	      ? v->qps
+	       : panel != TOP_SLOWEST ? v->regions
+	       : v->frame->kernel     ? v->counters
+				      : v->slows;
+}
+
+static void put_lists(struct top_paper *p, const struct top_view *v)
+{
+	size_t rows = top_room(p), from = p->look->scroll;
 
 	switch (p->look->panel) {
 	case TOP_REGIONS:
@@ -297,7 +307,7 @@ static void put_lists(struct page *p, const struct top_view *v)
 /* --- help and foot ---------------------------------------------------------------------------------------
  */
 
-static const char *const help[] = {
+static const char *const keys[] = {
 	"q        quit",
 	"space p  pause and go on",
 	"s S      sort by the next or previous column",
@@ -308,6 +318,10 @@ static const char *const help[] = {
 	"+ -      look less or more often",
 	"h ?      this",
 	"",
+	NULL,
+};
+
+static const char *const help[] = {
 	"heat     hot: used since the last look; warm: in 10 s",
 	"         before; cold: longer ago; never",
 	"res%     share of pages in the process's page table",
@@ -317,23 +331,26 @@ static const char *const help[] = {
 	"         read; driver, its and the kernel's own work;",
 	"         waking, until what waited went on",
 	"SLOWEST  page faults of the last 30 s",
+	NULL,
 };
 
-static void put_help(struct page *p)
+static void put_help(struct top_paper *p, bool kernel)
 {
-	put(p, TOP_TITLE, "unpin top: keys");
-	for (size_t i = 0; i < sizeof(help) / sizeof(help[0]); i++)
-		put(p, TOP_PLAIN, "%s", help[i]);
+	top_put(p, TOP_TITLE, "unpin top: keys");
+	for (const char *const *line = keys; *line; line++)
+		top_put(p, TOP_PLAIN, "%s", *line);
+	for (const char *const *line = kernel ? top_kernel_help : help; *line; line++)
+		top_put(p, TOP_PLAIN, "%s", *line);
 }
 
-static void put_foot(struct page *p)
+static void put_foot(struct top_paper *p)
 {
 	const struct top_look *look = p->look;
 
 	if (look->editing)
-		put(p, TOP_TITLE, "filter: %s_", look->filter);
+		top_put(p, TOP_TITLE, "filter: %s_", look->filter);
 	else
-		put(p, TOP_TITLE, "q quit  h help  space pause  s sort: %s%s  / filter%s%s",
+		top_put(p, TOP_TITLE, "q quit  h help  space pause  s sort: %s%s  / filter%s%s",
 			top_key_names[look->key], look->backwards ? " (turned)" : "",
 			*look->filter ? ": " : "", look->filter);
 }
@@ -341,16 +358,19 @@ static void put_foot(struct page *p)
 size_t top_page(const struct top_view *v, const struct top_look *look, struct top_line *lines)
 {
 	struct top_look inner = *look;
-	struct page p = { &inner, lines, 0 };
+	struct top_paper p = { &inner, lines, 0 };
 	bool foot = look->height > 3;
 
 	inner.height -= foot;
 	if (look->help) {
-		put_help(&p);
+		put_help(&p, v && v->frame->kernel);
 	} else if (!v) {
-		put(&p, TOP_TITLE, "unpin top: the first figures come after %.3g s", look->every);
+		top_put(&p, TOP_TITLE, "unpin top: the first figures come after %.3g s", look->every);
 		if (look->notice)
-			put(&p, TOP_BAD, "%s", look->notice);
+			top_put(&p, TOP_BAD, "%s", look->notice);
+	} else if (v->frame->kernel) {
+		top_put_kernel_head(&p, v);
+		top_put_kernel_lists(&p, v);
 	} else {
 		put_title(&p, v);
 		/* What would leave no room for the lists is left out, the least telling first. */
@@ -364,7 +384,7 @@ size_t top_page(const struct top_view *v, const struct top_look *look, struct to
 	}
 	inner.height += foot;
 	while (foot && p.lines + 1 < inner.height)
-		put(&p, TOP_PLAIN, "%s", "");
+		top_put(&p, TOP_PLAIN, "%s", "");
 	if (foot)
 		put_foot(&p);
 	return p.lines;

@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "tool/alloc.h"
-#include "tool/attach.h"
 #include "tool/command.h"
 #include "tool/top.h"
 
@@ -117,12 +116,7 @@ static void show_panel(struct screen *s, int panel)
 
 static size_t rows_of(const struct screen *s)
 {
-	const struct top_view *v = s->view;
-
-	return !v			       ? 0
-	       : s->look->panel == TOP_QPS     ? v->qps
-	       : s->look->panel == TOP_SLOWEST ? v->slows
-					       : v->regions;
+	return s->view ? top_rows(s->view, s->look->panel) : 0;
 }
 
 static void scroll_by(struct screen *s, long by)
@@ -222,12 +216,8 @@ static bool update(struct screen *s)
 		s->look->notice = NULL;
 		if (s->look->scroll && s->look->scroll >= rows_of(s))
 			scroll_by(s, 0);
-	} else if (got == -ESRCH) {
-		s->look->notice = "The process has ended: these were its last figures. q quits.";
-	} else if (got == -ENODEV) {
-		s->look->notice = "The process has no device open now.";
 	} else if (got < 0) {
-		s->look->notice = attach_error(got);
+		s->look->notice = top_trouble(s->watch, got);
 	}
 	s->dirty |= got != 0;
 	return got != -ESRCH;

@@ -294,11 +294,126 @@ static void a_strip_shows_what_is_where(void **state)
 	assert_string_equal(top_strip(strip, &r), "?");
 }
 
+/* --- a device of the kernel ------------------------------------------------------------------------------
+ */
+
+static void make_kernels(void)
+{
+	before.kernel = now.kernel = true;
+	for (int i = 0; i < 3; i++)
+		for (int c = 0; c < TOP_ODP_COUNTERS; c++)
+			old_region[i].odp[c] = new_region[i].odp[c] = TOP_UNKNOWN;
+	for (int i = 0; i < 2; i++)
+		old_qp[i].retransmits = new_qp[i].retransmits = old_qp[i].rnr_naks = new_qp[i].rnr_naks =
+			TOP_UNKNOWN;
+}
+
+static void what_a_driver_does_not_count_is_no_zero(void **state)
+{
+	make_kernels();
+	for (int i = 0; i < TOP_ODP_COUNTERS; i++)
+		before.odp[i] = now.odp[i] = TOP_UNKNOWN;
+	old_region[1].odp[TOP_ODP_page_faults] = 10;
+	new_region[1].odp[TOP_ODP_page_faults] = 16;
+	now.odp[TOP_ODP_page_faults] = 16;
+	make();
+	assert_true(view.odp[TOP_ODP_page_faults] < 0);
+	assert_true(at(0x10000)->faults < 0 && at(0x10000)->bytes_in < 0);
+	assert_int_equal(at(0x10000)->heat, TOP_HEAT_UNKNOWN);
+	assert_true(at(0x30000)->faults == 3 && at(0x30000)->majors < 0);
+	assert_int_equal(at(0x30000)->heat, TOP_HOT);
+	top_sort(&view, TOP_BY_FAULTS, false);
+	assert_int_equal(view.region[0].region->addr, 0x30000);
+	assert_true(view.qp[0].retries < 0);
+}
+
+/* Numbers of regions of the kernel grow for ever. */
+static void heat_is_remembered_however_large_the_number(void **state)
+{
+	make_kernels();
+	old_region[2].row = new_region[2].row = UINT32_MAX;
+	old_region[2].odp[TOP_ODP_page_faults] = 1;
+	new_region[2].odp[TOP_ODP_page_faults] = 2;
+	make();
+	assert_int_equal(at(0x20000)->heat, TOP_HOT);
+	assert_int_equal(memory.rows, 3);
+	/* Another goes, and one comes in between. */
+	memcpy(old_region, new_region, sizeof(old_region));
+	new_region[0] = new_region[1];
+	new_region[1] = region(3, UNPIN_REGION_ODP, 0x70000, 4096);
+	make();
+	assert_int_equal(at(0x20000)->heat, TOP_WARM);
+	assert_int_equal(at(0x70000)->heat, TOP_NEVER);
+}
+
+static void queue_pairs_of_the_kernel_come_by_retries(void **state)
+{
+	make_kernels();
+	old_qp[1].retransmits = old_qp[1].rnr_naks = 0;
+	new_qp[1].retransmits = 3;
+	new_qp[1].rnr_naks = 1;
+	make();
+	top_sort(&view, TOP_BY_FAULTS, false);
+	assert_int_equal(view.qp[0].qp->number, 0x1003);
+	assert_true(view.qp[0].retries == 2);
+	assert_true(view.qp[1].retries < 0);
+}
+
+static void a_filter_knows_whose_it_is(void **state)
+{
+	make_kernels();
+	new_region[1].owner = (struct top_owner){ .pid = 4242, .command = "a store" };
+	new_region[2].owner = (struct top_owner){ .command = "[ib_core]" };
+	new_region[0].keys_told = true;
+	new_region[0].rkey = 0xabcd;
+	strcpy(new_region[2].details, "odp=explicit");
+	new_qp[1].owner = new_region[1].owner;
+	make();
+	top_filter(&view, "4242 A ST");
+	assert_int_equal(view.regions, 1);
+	assert_int_equal(view.qps, 1);
+	assert_int_equal(view.region[0].region->addr, 0x30000);
+	make();
+	top_filter(&view, "0xabcd");
+	assert_int_equal(view.regions, 1);
+	make();
+	top_filter(&view, "=explicit");
+	assert_int_equal(view.regions, 1);
+	assert_string_equal(view.region[0].region->owner.command, "[ib_core]");
+}
+
+static void counters_that_move_come_first(void **state)
+{
+	struct top_counter old[] = { { "a", 5 }, { "b", 0 }, { "c", 9 }, { "d", 7 } };
+	struct top_counter new[] = { { "a", 5 }, { "b", 0 }, { "c", 13 }, { "d", 2 }, { "e", 1 } };
+
+	before.counter = old;
+	before.counters = 4;
+	now.counter = new;
+	now.counters = 5;
+	make();
+	top_sort(&view, TOP_BY_FAULTS, false);
+	assert_int_equal(view.counters, 5);
+	assert_string_equal(view.counter[0].counter->name, "c");
+	assert_true(view.counter[0].rate == 2);
+	/* One that went backwards or is new has none; those that are 0 come last. */
+	assert_string_equal(view.counter[1].counter->name, "a");
+	assert_string_equal(view.counter[2].counter->name, "d");
+	assert_true(view.counter[2].rate == 0 && view.counter[3].rate == 0);
+	assert_string_equal(view.counter[4].counter->name, "b");
+	top_filter(&view, "E");
+	assert_int_equal(view.counters, 1);
+	before.counters = now.counters = 0;
+}
+
 static void names_that_do_not_exist_are_no_crash(void **state)
 {
 	assert_string_equal(top_kind_name(UINT32_MAX), "?");
 	assert_string_equal(top_qp_state_name(UINT32_MAX), "?");
 	assert_string_equal(top_qp_state_name(IBV_QPS_SQE), "SQE");
+	assert_string_equal(top_qp_type_name(UINT32_MAX), "-");
+	assert_string_equal(top_qp_type_name(2), "RC");
+	assert_string_equal(top_qp_type_name(255), "driver");
 }
 
 int main(void)
@@ -320,6 +435,11 @@ int main(void)
 		CASE(each_column_sorts_and_turns_round),
 		CASE(a_filter_leaves_what_has_the_text),
 		CASE(a_strip_shows_what_is_where),
+		CASE(what_a_driver_does_not_count_is_no_zero),
+		CASE(heat_is_remembered_however_large_the_number),
+		CASE(queue_pairs_of_the_kernel_come_by_retries),
+		CASE(a_filter_knows_whose_it_is),
+		CASE(counters_that_move_come_first),
 		CASE(names_that_do_not_exist_are_no_crash),
 	};
 

@@ -11,6 +11,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "tool/alloc.h"
 #include "tool/top.h"
 
 #define ROWS 60
@@ -83,7 +84,7 @@ static unsigned lines_with(const char *text)
 	return found;
 }
 
-static void it_fits_at_every_size(void **state)
+static void fits_at_every_size(void)
 {
 	static const unsigned widths[] = { 1, 2, 39, 40, 80, 132, 511, 512, 4000 };
 
@@ -102,6 +103,11 @@ static void it_fits_at_every_size(void **state)
 					for (size_t i = 0; i < n; i++)
 						assert_true(strlen(line[i].text) <= widths[w]);
 				}
+}
+
+static void it_fits_at_every_size(void **state)
+{
+	fits_at_every_size();
 }
 
 static void a_tiny_terminal_still_has_the_process_the_verdict_and_a_region(void **state)
@@ -196,6 +202,93 @@ static void an_empty_list_says_so(void **state)
 	assert_int_equal(lines_with("none in the last 30 s that the filter leaves"), 1);
 }
 
+/* --- a device of the kernel ------------------------------------------------------------------------------
+ */
+
+static struct top_counter counter[ROWS];
+static struct top_counter_view counter_view[ROWS];
+
+/* Of everything there is, as long as it gets. */
+static void make_kernels(void)
+{
+	frame.kernel = true;
+	frame.pid = 0;
+	strcpy(frame.device, "mlx5_0");
+	memset(frame.firmware, '9', sizeof(frame.firmware) - 1);
+	for (unsigned i = 0; i < ROWS; i++) {
+		struct top_owner *o = &region[i].owner;
+
+		memset(o->command, 'c', sizeof(o->command) - 1);
+		o->pid = UINT32_MAX;
+		o->pd = UINT32_MAX - 1;
+		qp[i].owner = *o;
+		qp[i].type = 2;
+		region[i].keys_told = i % 2;
+		region[i].addr = i % 3 ? region[i].addr : TOP_UNKNOWN;
+		memset(region[i].details, 'd', sizeof(region[i].details) - 1);
+		memset(counter[i].name, 'n', sizeof(counter[i].name) - 1);
+		counter[i].value = UINT64_MAX;
+		counter_view[i] = (struct top_counter_view){ &counter[i], 1e19 };
+	}
+	free(view.counter);
+	view.counter = alloc_array(ROWS, sizeof(*view.counter));
+	memcpy(view.counter, counter_view, sizeof(counter_view));
+	view.counters = ROWS;
+}
+
+static void a_device_of_the_kernel_fits_at_every_size_too(void **state)
+{
+	make_kernels();
+	fits_at_every_size();
+	strcpy(frame.trouble, "queue pairs: forbidden");
+	view.regions = view.qps = view.counters = 0;
+	fits_at_every_size();
+}
+
+static void a_device_of_the_kernel_has_columns_of_its_own(void **state)
+{
+	make_kernels();
+	strcpy(frame.firmware, "16.35");
+	strcpy(region[0].owner.command, "a store");
+	region[0].owner.pid = 4242;
+	region[1].owner = (struct top_owner){ .pd = TOP_NONE };
+	view.region[1].heat = TOP_HEAT_UNKNOWN;
+	view.region[1].faults = view.region[1].invalidations = view.region[1].prefetched = -1;
+	region[1].kind = UNPIN_REGION_NONE;
+	qp[0].peer = qp[0].port = TOP_NONE;
+	view.qp[0].retries = -1;
+	look.width = 80;
+	assert_int_equal(lines_with("unpin top: mlx5_0 of the kernel, firmware 16.35, every 1.00 s"), 1);
+	assert_int_equal(lines_with("a store            4242 never       0       0      0"), 1);
+	assert_int_equal(
+		lines_with(
+			"-               1     1 MiB -                     - -           -       -      -"),
+		1);
+	assert_int_equal(lines_with("0x001000 RC     RTS   -        "), 1);
+	assert_int_equal(lines_with("COUNTER"), 1);
+	assert_int_equal(lines_with("SLOWEST") + lines_with("its time"), 0);
+	assert_int_equal(top_rows(&view, TOP_SLOWEST), ROWS);
+	look.panel = TOP_SLOWEST;
+	assert_true(lines_with("nnnn") > 20);
+	assert_int_equal(lines_with("REGION"), 0);
+	look.help = true;
+	assert_int_equal(lines_with("counters of the ports"), 1);
+	assert_int_equal(lines_with("SLOWEST"), 0);
+}
+
+static void what_is_not_told_is_said_on_the_page(void **state)
+{
+	make_kernels();
+	strcpy(frame.trouble, "queue pairs: forbidden");
+	view.regions = view.qps = view.counters = 0;
+	frame.system =
+		(struct top_system){ .of_machine = true, .group_used = 96 << 20, .group_limit = 100 << 20 };
+	assert_int_equal(lines_with("not told: queue pairs: forbidden"), 1);
+	assert_int_equal(lines_with("none"), 3);
+	assert_int_equal(lines_with("used 96 MiB of 100 MiB (96%)"), 1);
+	assert_int_equal(lines_with("machine  major"), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -209,6 +302,9 @@ int main(void)
 		CASE(the_group_near_its_limit_is_marked),
 		CASE(states_of_the_screen_are_said),
 		CASE(an_empty_list_says_so),
+		CASE(a_device_of_the_kernel_fits_at_every_size_too),
+		CASE(a_device_of_the_kernel_has_columns_of_its_own),
+		CASE(what_is_not_told_is_said_on_the_page),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

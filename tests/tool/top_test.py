@@ -15,16 +15,15 @@ import sys
 import tempfile
 import time
 
+import terminal
+from terminal import Skip
+
 UNPIN, LOAD = map(os.path.realpath, sys.argv[1:3])
 DEVICE = 'top%d' % os.getpid()
 ENV = dict(os.environ, UNPIN_DEVICE=DEVICE)
 ENV.pop('LD_PRELOAD', None)
 NOBODY = ('setpriv', '--reuid=65534', '--regid=65534', '--clear-groups')
 failed = []
-
-
-class Skip(Exception):
-    pass
 
 
 def case(function):
@@ -219,75 +218,10 @@ def another_users_process_is_refused():
         shutil.rmtree(folder)
 
 
-def a_device_of_the_kernel_has_the_counters_of_its_ports():
-    folder = tempfile.mkdtemp(prefix=DEVICE)
-    try:
-        for kind, name, value in (('counters', 'port_rcv_packets', 10), ('hw_counters', 'rcvd_pkts', 5), ('hw_counters', 'lifespan', 10)):
-            path = os.path.join(folder, 'sys/class/infiniband/rxe9/ports/1', kind)
-            os.makedirs(path, exist_ok=True)
-            with open(os.path.join(path, name), 'w') as f:
-                f.write('%d\n' % value)
-        out = [json.loads(line) for line in top('-j', '-n', '2', '-w', '0.1', '-d', 'rxe9', '--root', folder).stdout.splitlines()]
-        assert out[1]['counters'] == {'port1.port_rcv_packets': 10, 'port1.rcvd_pkts': 5} and out[1]['kernel'], out
-        assert set(out[1]['per_s'].values()) == {0}, out
-        lines = top('-b', '-n', '1', '-w', '0.1', '-d', 'rxe9', '--root', folder).stdout.splitlines()
-        assert any('kernel name=rxe9 counter=port1.rcvd_pkts total=5 per_s=0' in line for line in lines), lines
-    finally:
-        shutil.rmtree(folder)
-
-
 # --- on a terminal ---
 
-class Terminal:
-    """unpin top in a terminal that nobody sees."""
-
-    def __init__(self, *args, width=130, height=36, term='screen-256color'):
-        if not shutil.which('tmux'):
-            raise Skip('tmux is not installed')
-        self.folder = tempfile.mkdtemp(prefix=DEVICE)
-        self.status = os.path.join(self.folder, 'status')
-        command = 'TERM=%s UNPIN_DEVICE=%s "%s" top %s; echo $? >"%s"; sleep 600' % (term, DEVICE, UNPIN, ' '.join(args), self.status)
-        self.tmux('-f', '/dev/null', 'new-session', '-d', '-x', str(width), '-y', str(height), command)
-
-    def tmux(self, *args):
-        return subprocess.run(('tmux', '-S', os.path.join(self.folder, 'socket')) + args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, check=True, timeout=30, env={k: v for k, v in os.environ.items() if k != 'TMUX'}).stdout
-
-    def screen(self):
-        return self.tmux('capture-pane', '-p')
-
-    def press(self, *keys):
-        self.tmux('send-keys', *keys)
-
-    def wait(self, condition, what):
-        deadline = time.monotonic() + 30
-        while True:
-            screen = self.screen()
-            if condition(screen):
-                return screen
-            assert time.monotonic() < deadline, 'not %s within 30 s:\n%s' % (what, screen)
-            time.sleep(0.1)
-
-    def until(self, *texts):
-        return self.wait(lambda s: all(t in s for t in texts), ' and '.join(texts))
-
-    def gone(self, text):
-        return self.wait(lambda s: text not in s, 'rid of ' + text)
-
-    def ended(self):
-        deadline = time.monotonic() + 20
-        while not os.path.exists(self.status) or not os.path.getsize(self.status):
-            assert time.monotonic() < deadline, 'it goes on:\n' + self.screen()
-            time.sleep(0.05)
-        with open(self.status) as f:
-            return int(f.read())
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        subprocess.run(('tmux', '-S', os.path.join(self.folder, 'socket'), 'kill-server'), stderr=subprocess.DEVNULL)
-        shutil.rmtree(self.folder)
+def Terminal(*args, **how):
+    return terminal.Terminal(UNPIN, DEVICE, *args, **how)
 
 
 def the_screen_shows_a_busy_process_and_obeys_keys():
@@ -386,7 +320,7 @@ for f in (faults_that_need_no_disk_are_not_called_that, pages_in_memory_are_wher
           a_queue_pair_that_waits_says_how_long, retries_are_those_of_their_queue_pair, time_that_was_asked_for_is_told_from_the_drivers,
           lines_have_a_time_and_a_subject, what_a_filter_leaves_is_printed,
           the_only_process_needs_no_number, the_end_of_the_process_ends_it, what_cannot_be_watched_is_explained,
-          another_users_process_is_refused, a_device_of_the_kernel_has_the_counters_of_its_ports,
+          another_users_process_is_refused,
           the_screen_shows_a_busy_process_and_obeys_keys, a_tiny_terminal_does, the_end_of_the_process_is_told_on_the_screen,
           the_screen_shows_the_squeeze, a_terminal_of_no_known_kind_is_refused):
     case(f)

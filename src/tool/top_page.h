@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* Between top_page.c and top_page_kernel.c: a page that is being filled. Pure functions. */
+#ifndef UNPIN_TOOL_TOP_PAGE_H
+#define UNPIN_TOOL_TOP_PAGE_H
+
+#include "tool/top.h"
+#include "tool/units.h"
+
+struct top_paper {
+	const struct top_look *look;
+	struct top_line *line;
+	size_t lines;
+};
+
+/* How many lines are free. */
+size_t top_room(const struct top_paper *p);
+/* One more line, cut at the width; nothing when the page is full. */
+void top_put(struct top_paper *p, enum top_colour colour, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* "none", when a list has no rows. */
+void top_put_none(struct top_paper *p, const char *none);
+
+/* "123", "45.6", "0", "-": not known. */
+const char *top_number(char buf[UNITS_MAX], double v);
+const char *top_bytes(char buf[UNITS_MAX], uint64_t v);
+/* Bytes as a rate; the other side may claim anything. */
+const char *top_flow(char buf[UNITS_MAX], double v);
+
+/* Three lists on one page, n of each: rows of the first, the second, the third; a heading and at least one
+ * row of each where there is room, and what one list does not need, others get. */
+void top_share(const struct top_paper *p, size_t n[3]);
+
+/* Of a device of the kernel. */
+void top_put_kernel_head(struct top_paper *p, const struct top_view *v);
+void top_put_kernel_lists(struct top_paper *p, const struct top_view *v);
+extern const char *const top_kernel_help[];
+
+#endif
