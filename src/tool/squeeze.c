@@ -20,7 +20,6 @@
 #define V1	   "/sys/fs/cgroup/memory"
 #define V2	   "/sys/fs/cgroup"
 #define PAGE	   4096u
-#define HELP	   (8u << 20) /* bytes */
 #define LOOK_MS	   5
 #define PREFERENCE 100 /* before whatever other swap the machine has */
 
@@ -118,7 +117,7 @@ static int make_cgroup(struct squeeze *s, uint64_t limit)
 {
 	for (int v1 = 1; v1 >= 0; v1--) {
 		s->v1 = v1;
-		snprintf(s->cgroup, sizeof(s->cgroup), "%s/unpin-bench-%d", v1 ? V1 : V2, (int)getpid());
+		snprintf(s->cgroup, sizeof(s->cgroup), "%s/unpin-squeeze-%d", v1 ? V1 : V2, (int)s->owner);
 		if (mkdir(s->cgroup, 0755))
 			continue;
 		if (squeeze_limit(s, limit) == 0 && find_home(s) &&
@@ -139,8 +138,9 @@ struct swap {
 	bool on;
 };
 
-/* What mkswap(8) writes: version 1, the number of the last page, the mark at the end of the first page. */
-static bool format(const char *path, uint64_t bytes)
+/* What mkswap(8) writes: version 1, the number of the last page, the label, the mark at the end of the first
+ * page. */
+static bool format(const char *path, uint64_t bytes, pid_t owner)
 {
 	unsigned char page[PAGE] = { 0 };
 	uint32_t version = 1, last = (uint32_t)(bytes / PAGE - 1);
@@ -151,6 +151,7 @@ static bool format(const char *path, uint64_t bytes)
 		return false;
 	memcpy(page + 1024, &version, sizeof(version));
 	memcpy(page + 1028, &last, sizeof(last));
+	snprintf((char *)page + 1052, 16, "unpin-%d", (int)owner);
 	memcpy(page + PAGE - 10, "SWAPSPACE2", 10);
 	done = pwrite(fd, page, PAGE, 0) == (ssize_t)PAGE && fsync(fd) == 0;
 	close(fd);
@@ -167,7 +168,7 @@ static void zram_remove(const struct swap *w)
 	put("/sys/class/zram-control", "hot_remove", text);
 }
 
-static bool zram_make(struct swap *w, uint64_t bytes)
+static bool zram_make(struct swap *w, uint64_t bytes, pid_t owner)
 {
 	char text[32], folder[64];
 
@@ -180,22 +181,22 @@ static bool zram_make(struct swap *w, uint64_t bytes)
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)bytes);
 	for (int i = 0; i < 200 && access(w->path, F_OK); i++)
 		nap();
-	if (put(folder, "disksize", text) == 0 && format(w->path, bytes))
+	if (put(folder, "disksize", text) == 0 && format(w->path, bytes, owner))
 		return true;
 	zram_remove(w);
 	w->zram = -1;
 	return false;
 }
 
-static bool file_make(struct swap *w, uint64_t bytes)
+static bool file_make(struct swap *w, uint64_t bytes, pid_t owner)
 {
 	int fd;
 
-	snprintf(w->path, sizeof(w->path), "/var/tmp/unpin-bench-swap-%d", (int)getpid());
+	snprintf(w->path, sizeof(w->path), "/var/tmp/unpin-squeeze-swap-%d", (int)owner);
 	fd = open(w->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return false;
-	if (posix_fallocate(fd, 0, (off_t)bytes) || !format(w->path, bytes)) {
+	if (posix_fallocate(fd, 0, (off_t)bytes) || !format(w->path, bytes, owner)) {
 		close(fd);
 		unlink(w->path);
 		return false;
@@ -214,10 +215,10 @@ static void swap_remove(struct swap *w)
 		unlink(w->path);
 }
 
-static bool swap_make(struct swap *w, uint64_t bytes)
+static bool swap_make(struct swap *w, uint64_t bytes, pid_t owner)
 {
 	*w = (struct swap){ .zram = -1 };
-	if (!zram_make(w, bytes) && !file_make(w, bytes))
+	if (!zram_make(w, bytes, owner) && !file_make(w, bytes, owner))
 		return false;
 	w->on = swapon(w->path, SWAP_FLAG_PREFER | PREFERENCE) == 0;
 	if (!w->on)
@@ -232,7 +233,7 @@ static bool swap_make(struct swap *w, uint64_t bytes)
  */
 static int take_turn(struct squeeze *s)
 {
-	struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "\0unpin-bench-squeeze" };
+	struct sockaddr_un name = { .sun_family = AF_UNIX, .sun_path = "\0unpin-squeeze" };
 	int err;
 
 	s->turn = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -258,17 +259,19 @@ static void help_out(const struct squeeze *s)
 	char text[128], limit[32];
 	unsigned long long bytes;
 
+	/* Unless somebody allowed the kernel to kill. */
 	if (!s->v1 || get(s->cgroup, "memory.oom_control", text, sizeof(text)) ||
-		!strstr(text, "under_oom 1") || get(s->cgroup, "memory.limit_in_bytes", text, sizeof(text)))
+		!strstr(text, "oom_kill_disable 1") || !strstr(text, "under_oom 1") ||
+		get(s->cgroup, "memory.limit_in_bytes", text, sizeof(text)))
 		return;
 	bytes = strtoull(text, NULL, 10);
-	snprintf(limit, sizeof(limit), "%llu", bytes + HELP);
+	snprintf(limit, sizeof(limit), "%llu", bytes + SQUEEZE_ROOM);
 	if (put(s->cgroup, "memory.limit_in_bytes", limit))
 		return;
 	nap();
 	/* Unless another limit was set meanwhile. */
 	if (get(s->cgroup, "memory.limit_in_bytes", text, sizeof(text)) ||
-		strtoull(text, NULL, 10) != bytes + HELP)
+		strtoull(text, NULL, 10) != bytes + SQUEEZE_ROOM)
 		return;
 	snprintf(limit, sizeof(limit), "%llu", bytes);
 	for (int i = 0; i < 50 && put(s->cgroup, "memory.limit_in_bytes", limit) == -EBUSY; i++)
@@ -295,7 +298,7 @@ static void keep(const struct squeeze *s, struct swap *w, int alive)
 static void keeper_main(struct squeeze *s, uint64_t swap_bytes, int alive, int ready)
 {
 	struct swap w = { .zram = -1 };
-	char byte = swap_make(&w, swap_bytes) ? 'y' : 'n';
+	char byte = swap_make(&w, swap_bytes, s->owner) ? 'y' : 'n';
 
 	/* Who does not hear of it has ended, and keep returns at once. */
 	if (write(ready, &byte, 1) != 1)
@@ -338,6 +341,7 @@ int squeeze_begin(struct squeeze *s, uint64_t limit, uint64_t swap_bytes)
 	int err;
 
 	memset(s, 0, sizeof(*s));
+	s->owner = getpid();
 	if (geteuid() != 0)
 		return fail(s, -EPERM, "making swap and a memory cgroup needs root");
 	err = take_turn(s);

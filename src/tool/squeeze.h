@@ -12,9 +12,12 @@
 #include <sys/types.h>
 
 #define SQUEEZE_WHY_MAX 256
+/* For a moment there may be this much above the limit, when nothing can leave. Bytes. */
+#define SQUEEZE_ROOM (8u << 20)
 
 struct squeeze {
-	char cgroup[256]; /* the folder made */
+	pid_t owner;	  /* who began it; the names of what is made end with it */
+	char cgroup[256]; /* the folder made: .../unpin-squeeze-OWNER */
 	char home[512];	  /* where this process was before */
 	bool v1;
 	int turn;  /* a socket whose name is held while the squeeze lasts */
@@ -24,8 +27,9 @@ struct squeeze {
 };
 
 /*
- * Makes the cgroup, limited to limit bytes, and swap_bytes of swap (a zram device, or a file where there is
- * none), which is preferred to what the machine has. It forks: before a device is opened. One squeeze at a
+ * Makes the cgroup, limited to limit bytes, and swap_bytes of swap (a zram device, or where there is none a
+ * file, /var/tmp/unpin-squeeze-swap-OWNER; swapon(8) shows "unpin-OWNER" as the label of either), which is
+ * preferred to what the machine has. It forks: before a device is opened. One squeeze at a
  * time on a machine: when swap is taken away, what is in it must go back to where it came from, and the
  * kernel kills a process whose limit does not allow that. 0 or negative errno with a sentence in why: -EPERM
  * when not root, -EBUSY while somebody else's squeeze lasts, -EOPNOTSUPP when there is no memory controller

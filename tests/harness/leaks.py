@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """What must not be left when the tests are over: processes, sockets of the device, shared memory, swap devices, control
 groups."""
+import glob
 import os
 
 from .process import TAG, command
@@ -18,7 +19,8 @@ class Snapshot:
         found += ['socket ' + name for name in _sockets(prefix)]
         found += ['/dev/shm/' + name for name in set(_shm()) - self.shm if 'unpin' in name or prefix in name]
         found += ['System V segment %s' % key for key in set(_sysv()) - self.sysv]
-        found += ['swap on ' + name for name in set(_swaps()) - self.swaps]
+        found += ['swap on ' + name for name in set(_swaps()) - self.swaps if not _squeezes(name)]
+        found += ['file ' + name for name in _swap_files()]
         found += ['control group ' + name for name in _cgroups()]
         return found
 
@@ -31,6 +33,23 @@ def _swaps():
         return []
 
 
+def _squeezes(device):
+    """Whether a process that lives now made this swap for a squeeze: its label, at 1052, is unpin-PID."""
+    try:
+        with open(device, 'rb') as f:
+            f.seek(1052)
+            label = f.read(16).split(b'\0')[0].decode('ascii', 'replace')
+    except OSError:
+        return False
+    return label.startswith('unpin-') and os.path.exists('/proc/' + label[len('unpin-'):])
+
+
+def _swap_files():
+    """Of squeezes whose process has ended."""
+    names = glob.glob('/var/tmp/unpin-squeeze-swap-*')
+    return [name for name in names if not os.path.exists('/proc/' + name.rsplit('-', 1)[-1])]
+
+
 def _cgroups():
     """Of tests whose process has ended (several runs may overlap)."""
     found = []
@@ -41,7 +60,7 @@ def _cgroups():
             continue
         for name in names:
             pid = name.rsplit('-', 1)[-1]
-            if name.startswith('unpin-test-') and not os.path.exists('/proc/' + pid):
+            if name.startswith(('unpin-test-', 'unpin-squeeze-')) and not os.path.exists('/proc/' + pid):
                 found.append(os.path.join(root, name))
     return found
 

@@ -7,7 +7,6 @@ Figures are never judged here, for the machine may be busy: what is there, what 
 """
 import contextlib
 import csv
-import glob
 import html
 import io
 import json
@@ -46,10 +45,17 @@ def case(function):
 
 
 def run(*args, want=0, wrap=(), timeout=200, program=UNPIN):
-    p = subprocess.run(list(wrap) + [program] + list(args), env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                       timeout=timeout)
-    assert p.returncode == want, 'status %d, not %d: %s\n%s' % (p.returncode, want, ' '.join(args), p.stderr)
-    return p
+    """What subprocess.run gives, and the process's number as pid."""
+    with subprocess.Popen(list(wrap) + [program] + list(args), env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+        try:
+            out, err = p.communicate(timeout=timeout)
+        except BaseException:
+            p.kill()
+            raise
+    assert p.returncode == want, 'status %d, not %d: %s\n%s' % (p.returncode, want, ' '.join(args), err)
+    done = subprocess.CompletedProcess(p.args, p.returncode, out, err)
+    done.pid = p.pid
+    return done
 
 
 def bench(*args):
@@ -212,7 +218,7 @@ def a_small_limit_on_locked_memory_is_explained():
     assert all('register_p50_us' in r for r in part['rows'] if r['region'] == 'on demand'), part
 
 
-LEFT = ['/sys/fs/cgroup/memory/unpin-bench-*', '/sys/fs/cgroup/unpin-bench-*', '/var/tmp/unpin-bench-*']
+LEFT = ['/sys/fs/cgroup/memory/unpin-squeeze-%d', '/sys/fs/cgroup/unpin-squeeze-%d', '/var/tmp/unpin-squeeze-swap-%d']
 LONG = ['sizes', 'distribution', 'prefetch', 'scaling', 'held', 'reuse', 'squeeze']
 
 
@@ -298,7 +304,6 @@ def look_at(folder, svgs):
 def a_report_has_its_page_plots_and_figures():
     with tempfile.TemporaryDirectory() as scratch:
         folder = os.path.join(scratch, 'report')
-        before = set(sum((glob.glob(g) for g in LEFT), []))
         only = ['streaming', 'latency', 'bandwidth', 'invalidation'] + LONG
         p = run('bench', '--quick', '--pairs', '3', '--report', folder, '--only', ','.join(only))
         assert folder + '/index.html' in p.stdout, p.stdout[-300:]
@@ -339,8 +344,8 @@ def a_report_has_its_page_plots_and_figures():
         advice = ' '.join(parts['advice']['notes'])
         for words in ('Break-even for a buffer of 1 MiB', 'When on demand pays', 'What prefetch saves', 'What a first touch costs'):
             assert words in advice, (words, advice)
-        left = set(sum((glob.glob(g) for g in LEFT), []))
-        assert left <= before, '%s was left' % (left - before)
+        left = [name % p.pid for name in LEFT if os.path.exists(name % p.pid)]
+        assert not left, '%s was left' % left
         # Two runs of the same: every figure stands beside itself.
         same = run('bench', '--compare', folder + '/bench.json', folder + '/bench.json').stdout
         assert 'Registration time against size' in same and 'B / A' in same and 'Only in one' not in same, same[:500]

@@ -3,10 +3,14 @@
  * Something for `unpin top` to look at: one process, a queue pair to itself, and page faults of one kind
  * without end. usage: top_load memory|disk|squeeze|wait [FOLDER]
  *
- *   memory   8 MiB are written and dropped again: faults that need no disk; 2 MiB are pinned; a part is
- * prefetched disk     a file in FOLDER is read page by page after it was dropped from memory squeeze  64 MiB
- * are used under a limit of 32 MiB and a swap device (root) wait     one page whose fault is answered when
- * the process is told to end (userfaultfd)
+ * memory: 8 MiB are written and dropped again, faults that need no disk; 2 MiB are pinned; a part is
+ * prefetched.
+ *
+ * disk: a file in FOLDER is read page by page after it was dropped from memory.
+ *
+ * squeeze: 64 MiB are used under a limit of 32 MiB and a swap device (root).
+ *
+ * wait: one page whose fault is answered when the process is told to end (userfaultfd).
  *
  * Says "ready" when it has begun, and ends when its standard input does. Status 77: not here (a reason is
  * printed).
@@ -19,9 +23,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tool/squeeze.h"
 #include "users/pair.h"
 #include "users/slow.h"
-#include "users/squeeze.h"
 
 #define MIB   (1ul << 20)
 #define PIECE (16 * PAGE)
@@ -126,8 +130,8 @@ static void load_squeeze(void)
 	struct ibv_mr *mr;
 	char *p;
 
-	squeeze_begin(&s, 32 * MIB, 128 * MIB);
-	squeeze_enter(&s);
+	check_squeeze(&s, 32 * MIB, 128 * MIB);
+	check_int(squeeze_enter(&s), 0);
 	begin();
 	p = map(length);
 	mr = reg(&pair.b, p, length, REMOTE | ODP);

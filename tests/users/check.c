@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tool/squeeze.h"
+
 #define STATUS_SKIP 77
 
 double now(void)
@@ -61,6 +63,19 @@ void check_skip(const char *fmt, ...)
 	say("", fmt, ap);
 	va_end(ap);
 	_exit(STATUS_SKIP);
+}
+
+#define TURN_SECONDS 25
+
+void check_squeeze(struct squeeze *s, uint64_t limit, uint64_t swap_bytes)
+{
+	double end = now() + TURN_SECONDS;
+	int err;
+
+	while ((err = squeeze_begin(s, limit, swap_bytes)) == -EBUSY && now() < end)
+		nap(50);
+	if (err)
+		check_skip("%s", s->why);
 }
 
 static void show_where_it_hangs(pid_t pid)

@@ -32,6 +32,15 @@ int check_main(const struct check_case *cases, size_t n, int argc, char **argv);
 
 void check_failed(const char *file, int line, const char *fmt, ...)
 	__attribute__((noreturn, format(printf, 3, 4)));
+struct squeeze;
+
+/*
+ * Real memory pressure (tool/squeeze.h): begins a squeeze, once whoever squeezes on this machine now has
+ * ended. Skips the case, saying what is missing, when there is none to be had or the wait is too long. Before
+ * verbs are used, in the case's own process. All is taken away when that process has ended, whichever way.
+ */
+void check_squeeze(struct squeeze *s, uint64_t limit, uint64_t swap_bytes);
+
 /* Ends the case as skipped. Only in the case's own process. */
 void check_skip(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
