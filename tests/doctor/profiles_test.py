@@ -6,39 +6,21 @@
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
+
+sys.dont_write_bytecode = True
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.realpath(__file__)), os.pardir, 'tool'))
+from cases import NOBODY, Everyones, run_all, start  # noqa: E402
 
 UNPIN = os.path.realpath(sys.argv[1])
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(('UNPIN_', 'UCX_', 'FI_', 'NCCL_', 'LD_PRELOAD'))}
 ENV['UNPIN_DEVICE'] = 'dt%d' % os.getpid()
-NOBODY = ('setpriv', '--reuid=65534', '--regid=65534', '--clear-groups')
 NA = 'not applicable'
 RC = ('send', 'receive', 'write', 'read', 'atomic')
-failed = []
-
-
-class Skip(Exception):
-    pass
-
-
-def case(function):
-    try:
-        function()
-        print('[       OK ] %s' % function.__name__, flush=True)
-    except Skip as e:
-        print('[  SKIPPED ] %s\n%s' % (function.__name__, e))
-    except Exception as e:
-        failed.append(function.__name__)
-        print('[  FAILED  ] %s\n  %s: %s' % (function.__name__, type(e).__name__, e), file=sys.stderr, flush=True)
 
 
 def doctor(*args, want, wrap=(), program=UNPIN, **env):
-    p = subprocess.run(list(wrap) + [program, 'doctor', *args], env=dict(ENV, **env), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                       text=True, timeout=120)
-    assert p.returncode == want, 'status %d, not %d\n%s%s' % (p.returncode, want, p.stdout, p.stderr)
+    p = start(list(wrap) + [program, 'doctor', *args], dict(ENV, **env), want, 120)
     assert not p.stderr, 'on standard error: ' + p.stderr
     return p.stdout
 
@@ -146,29 +128,18 @@ def a_terminal_gets_colours_and_symbols():
 
 
 def nobody_can_run_it_and_meets_the_limit():
-    if os.geteuid() != 0:
-        raise Skip('becoming nobody needs root')
-    folder = tempfile.mkdtemp(prefix=ENV['UNPIN_DEVICE'])
-    try:
-        os.chmod(folder, 0o755)
-        for name in ('unpin', 'libunpin.so'):
-            shutil.copy(os.path.join(os.path.dirname(UNPIN), name), folder)
+    with Everyones(UNPIN) as program:
         wrap = ('prlimit', '--memlock=8388608:8388608') + NOBODY
-        program = os.path.join(folder, 'unpin')
         o = report(0, wrap=wrap, program=program)
         expect(o, reality__on_demand='ok', reality__pinned='warn', reality__cold='ok', reality__data='ok', memory__memlock='warn')
         assert '8 MiB' in o['seen']['memory.memlock']
         # What pins meets the limit, and is told so.
         o = report(1, wrap=wrap, program=program, UNPIN_PROFILE='stale-firmware')
         expect(o, reality__on_demand='fail')
-    finally:
-        shutil.rmtree(folder)
 
 
-for function in (everything_works_on_the_device_itself, a_connectx_as_imitated_is_usable,
-                 a_rxe_as_imitated_is_usable_without_implicit_regions, a_device_without_on_demand_paging_is_told, a_silent_pin_is_caught,
-                 implicit_regions_that_are_not_wanted_are_told, faults_answered_as_hardware_does_are_no_trouble,
-                 without_the_facilities_of_the_kernel_the_device_is_usable, variables_are_read, a_device_that_is_not_there_is_told,
-                 the_text_says_what_the_json_says, a_terminal_gets_colours_and_symbols, nobody_can_run_it_and_meets_the_limit):
-    case(function)
-sys.exit(1 if failed else 0)
+run_all(everything_works_on_the_device_itself, a_connectx_as_imitated_is_usable,
+        a_rxe_as_imitated_is_usable_without_implicit_regions, a_device_without_on_demand_paging_is_told, a_silent_pin_is_caught,
+        implicit_regions_that_are_not_wanted_are_told, faults_answered_as_hardware_does_are_no_trouble,
+        without_the_facilities_of_the_kernel_the_device_is_usable, variables_are_read, a_device_that_is_not_there_is_told,
+        the_text_says_what_the_json_says, a_terminal_gets_colours_and_symbols, nobody_can_run_it_and_meets_the_limit)

@@ -14,27 +14,13 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "made_segment.h"
 #include "tool/attach.h"
-
-static struct unpin_segment *made;
-static int made_fd;
 
 static int make(void **state)
 {
-	made_fd = memfd_create(UNPIN_SEGMENT_NAME, MFD_CLOEXEC);
-	if (made_fd < 0 || ftruncate(made_fd, sizeof(*made)))
+	if (made_segment_open())
 		return -1;
-	made = mmap(NULL, sizeof(*made), PROT_READ | PROT_WRITE, MAP_SHARED, made_fd, 0);
-	if (made == MAP_FAILED)
-		return -1;
-	made->version = UNPIN_SEGMENT_VERSION;
-	made->header_bytes = offsetof(struct unpin_segment, region);
-	made->total_bytes = sizeof(*made);
-	made->region_bytes = sizeof(made->region[0]);
-	made->region_rows = UNPIN_SEGMENT_REGIONS;
-	made->pid = getpid();
-	made->start_ns = 1;
-	strcpy(made->device, "unpin0");
 	strcpy(made->notifier, "interpose");
 	made->regions_high = 2;
 	made->region[1].kind = UNPIN_REGION_ODP;
@@ -42,14 +28,12 @@ static int make(void **state)
 	made->region[1].odp.page_faults = 42;
 	made->odp.page_faults = 43;
 	hist_add(&made->step_ns[0][UNPIN_STEP_TOTAL], 2000);
-	made->magic = UNPIN_SEGMENT_MAGIC;
 	return 0;
 }
 
 static int unmake(void **state)
 {
-	munmap(made, sizeof(*made));
-	close(made_fd);
+	made_segment_close();
 	return 0;
 }
 

@@ -20,70 +20,22 @@ import tempfile
 import time
 import xml.etree.ElementTree
 
+sys.dont_write_bytecode = True
+from cases import NOBODY, Everyones, Skip, run_all, start  # noqa: E402
+
 UNPIN = os.path.realpath(sys.argv[1])
 DEVICE = 'bt%d' % os.getpid()
 ENV = dict(os.environ, UNPIN_DEVICE=DEVICE)
 ENV.pop('LD_PRELOAD', None)
 MIB = 1 << 20
-failed = []
-
-
-class Skip(Exception):
-    pass
-
-
-def case(function):
-    try:
-        function()
-        print('[       OK ] %s' % function.__name__, flush=True)
-    except Skip as e:
-        print('[  SKIPPED ] %s' % function.__name__, flush=True)
-        print(e)
-    except Exception as e:       # whatever goes wrong is this case's failure, and the next one runs
-        failed.append(function.__name__)
-        print('[  FAILED  ] %s\n  %s: %s' % (function.__name__, type(e).__name__, e), file=sys.stderr, flush=True)
 
 
 def run(*args, want=0, wrap=(), timeout=200, program=UNPIN):
-    """What subprocess.run gives, and the process's number as pid."""
-    with subprocess.Popen(list(wrap) + [program] + list(args), env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
-        try:
-            out, err = p.communicate(timeout=timeout)
-        except BaseException:
-            p.kill()
-            raise
-    assert p.returncode == want, 'status %d, not %d: %s\n%s' % (p.returncode, want, ' '.join(args), err)
-    done = subprocess.CompletedProcess(p.args, p.returncode, out, err)
-    done.pid = p.pid
-    return done
+    return start(list(wrap) + [program] + list(args), ENV, want, timeout)
 
 
 def bench(*args):
     return json.loads(run('bench', '--quick', '--pairs', '3', '--json', '-', *args).stdout)
-
-
-NOBODY = ('setpriv', '--reuid=65534', '--regid=65534', '--clear-groups')
-
-
-class Everyones:
-    """A copy of the command and its library that every user may run: the build may lie in a home directory."""
-
-    def __enter__(self):
-        self.folder = tempfile.mkdtemp(prefix=DEVICE)
-        try:
-            os.chmod(self.folder, 0o755)
-            for name in ('unpin', 'libunpin.so'):
-                os.chmod(shutil.copy(os.path.join(os.path.dirname(UNPIN), name), self.folder), 0o755)
-            # Asked of a program that is that user by then: setpriv itself still has root's rights when it executes one.
-            if subprocess.run(NOBODY + ('test', '-r', os.path.join(self.folder, 'libunpin.so'))).returncode:
-                raise Skip('another user cannot read what lies in ' + self.folder)
-        except BaseException:
-            self.__exit__()
-            raise
-        return os.path.join(self.folder, 'unpin')
-
-    def __exit__(self, *unused):
-        shutil.rmtree(self.folder)
 
 
 class Background:
@@ -210,7 +162,7 @@ def the_text_says_what_each_part_means():
 def a_small_limit_on_locked_memory_is_explained():
     # Root is not bound by the limit.
     wrap = ('prlimit', '--memlock=65536:65536') + (NOBODY if os.geteuid() == 0 else ())
-    with Everyones() if os.geteuid() == 0 else contextlib.nullcontext(UNPIN) as program:
+    with Everyones(UNPIN) if os.geteuid() == 0 else contextlib.nullcontext(UNPIN) as program:
         result = json.loads(run('bench', '--quick', '--pairs', '3', '--json', '-', '--only', 'registration', '--size', '16M',
                                 wrap=wrap, program=program).stdout)
     part = result['parts']['registration']
@@ -549,9 +501,7 @@ def settings_are_shown():
 
 
 def stat_of_another_users_process_is_refused():
-    if os.geteuid() != 0:
-        raise Skip('not root: there is nobody else to be')
-    with Everyones() as program, Background() as b:
+    with Everyones(UNPIN) as program, Background() as b:
         p = run('stat', str(b.p.pid), want=1, wrap=NOBODY, program=program)
         assert 'another user' in p.stderr, p.stderr
         assert str(b.p.pid) not in run('stat', wrap=NOBODY, program=program).stdout
@@ -567,15 +517,13 @@ def watching_prints_again_and_again():
         assert lines[0]['counters']['tx_packets'] <= lines[2]['counters']['tx_packets']
 
 
-for f in (registration_takes_no_memory_on_demand_and_all_of_it_pinned, every_part_of_the_basics_has_its_figures,
-          the_parts_about_page_faults_have_their_figures,
-          the_text_says_what_each_part_means, a_small_limit_on_locked_memory_is_explained, a_device_that_is_not_there_is_named,
-          wrong_command_lines_are_refused, a_file_that_cannot_be_written_is_an_error, an_interrupt_prints_what_was_measured,
-          a_report_has_its_page_plots_and_figures, a_report_is_not_written_over_other_things,
-          a_report_replaces_the_one_of_before_and_says_so, an_interrupted_report_is_valid_and_says_so,
-          runs_of_another_format_are_not_compared, a_terminal_sees_a_bar_and_a_file_does_not,
-          the_death_of_the_second_process_ends_the_bench, the_death_of_the_first_process_ends_the_second,
-          stat_shows_a_running_process, settings_are_shown,
-          a_timeline_has_faults_posts_and_completions_of_both_processes, stat_of_another_users_process_is_refused, watching_prints_again_and_again):
-    case(f)
-sys.exit(1 if failed else 0)
+run_all(registration_takes_no_memory_on_demand_and_all_of_it_pinned, every_part_of_the_basics_has_its_figures,
+        the_parts_about_page_faults_have_their_figures,
+        the_text_says_what_each_part_means, a_small_limit_on_locked_memory_is_explained, a_device_that_is_not_there_is_named,
+        wrong_command_lines_are_refused, a_file_that_cannot_be_written_is_an_error, an_interrupt_prints_what_was_measured,
+        a_report_has_its_page_plots_and_figures, a_report_is_not_written_over_other_things,
+        a_report_replaces_the_one_of_before_and_says_so, an_interrupted_report_is_valid_and_says_so,
+        runs_of_another_format_are_not_compared, a_terminal_sees_a_bar_and_a_file_does_not,
+        the_death_of_the_second_process_ends_the_bench, the_death_of_the_first_process_ends_the_second,
+        stat_shows_a_running_process, settings_are_shown,
+        a_timeline_has_faults_posts_and_completions_of_both_processes, stat_of_another_users_process_is_refused, watching_prints_again_and_again)

@@ -15,29 +15,16 @@
 #include <json-c/json.h>
 
 #include "base/clock.h"
-#include "base/segment.h"
+#include "made_segment.h"
 #include "tool/command.h"
 
-static struct unpin_segment *made;
-static int made_fd;
 static char printed[1 << 16];
 
 static int make(void **state)
 {
-	made_fd = memfd_create(UNPIN_SEGMENT_NAME, MFD_CLOEXEC);
-	if (made_fd < 0 || ftruncate(made_fd, sizeof(*made)))
+	if (made_segment_open())
 		return -1;
-	made = mmap(NULL, sizeof(*made), PROT_READ | PROT_WRITE, MAP_SHARED, made_fd, 0);
-	if (made == MAP_FAILED)
-		return -1;
-	made->version = UNPIN_SEGMENT_VERSION;
-	made->header_bytes = offsetof(struct unpin_segment, region);
-	made->total_bytes = sizeof(*made);
-	made->region_bytes = sizeof(made->region[0]);
-	made->region_rows = UNPIN_SEGMENT_REGIONS;
-	made->pid = getpid();
 	made->start_ns = clock_ns() - 5 * NSEC_PER_SEC;
-	strcpy(made->device, "unpin0");
 	strcpy(made->notifier, "userfaultfd");
 	strcpy(made->profile, "mlx5");
 	strcpy(made->fault_mode, "imprecise");
@@ -53,14 +40,12 @@ static int make(void **state)
 			hist_add(&made->step_ns[0][step], 2000);
 		hist_add(&made->step_ns[1][step], 3 * NSEC_PER_MSEC);
 	}
-	made->magic = UNPIN_SEGMENT_MAGIC;
 	return 0;
 }
 
 static int unmake(void **state)
 {
-	munmap(made, sizeof(*made));
-	close(made_fd);
+	made_segment_close();
 	return 0;
 }
 

@@ -6,9 +6,7 @@ import subprocess
 import tempfile
 import time
 
-
-class Skip(Exception):
-    pass
+from cases import Skip
 
 
 class Terminal:

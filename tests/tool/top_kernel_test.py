@@ -13,27 +13,15 @@ import subprocess
 import sys
 import tempfile
 
-import netlink_record as record
-import terminal
-from terminal import Skip
+sys.dont_write_bytecode = True
+import netlink_record as record  # noqa: E402
+import terminal  # noqa: E402
+from cases import run_all, start  # noqa: E402
 
 UNPIN = os.path.realpath(sys.argv[1])
 DEVICE = 'topk%d' % os.getpid()
 ENV = dict(os.environ, UNPIN_DEVICE=DEVICE)
 ENV.pop('LD_PRELOAD', None)
-failed = []
-
-
-def case(function):
-    try:
-        function()
-        print('[       OK ] %s' % function.__name__, flush=True)
-    except Skip as e:
-        print('[  SKIPPED ] %s' % function.__name__, flush=True)
-        print(e)
-    except Exception as e:       # whatever goes wrong is this case's failure, and the next one runs
-        failed.append(function.__name__)
-        print('[  FAILED  ] %s\n  %s: %s' % (function.__name__, type(e).__name__, e), file=sys.stderr, flush=True)
 
 
 def put(folder, path, text):
@@ -68,10 +56,7 @@ def machine(device='mlx5_0', netlink=None):
 
 
 def top(folder, *args, device='mlx5_0', want=0):
-    p = subprocess.run([UNPIN, 'top', '-d', device, '--root', folder, '-w', '0.1'] + list(args), env=ENV, stdout=subprocess.PIPE,
-                       stderr=subprocess.PIPE, text=True, timeout=60)
-    assert p.returncode == want, 'status %d, not %d: %s\n%s' % (p.returncode, want, ' '.join(args), p.stderr)
-    return p
+    return start([UNPIN, 'top', '-d', device, '--root', folder, '-w', '0.1'] + list(args), ENV, want, 60)
 
 
 def looks(folder, *args, n=1, device='mlx5_0'):
@@ -250,9 +235,7 @@ def the_screen_fits_into_80_columns_and_says_what_is_not_told():
         assert t.ended() == 0
 
 
-for f in (its_ports_have_counters, regions_have_owners_and_page_faults, queue_pairs_have_retries_where_they_have_a_counter,
-          a_process_has_its_own_view, lines_leave_out_what_is_not_told, what_is_not_told_has_a_reason, an_interrupted_answer_is_asked_for_again,
-          wrong_command_lines_are_explained, the_screen_is_that_of_a_process_with_other_columns,
-          the_screen_fits_into_80_columns_and_says_what_is_not_told):
-    case(f)
-sys.exit(1 if failed else 0)
+run_all(its_ports_have_counters, regions_have_owners_and_page_faults, queue_pairs_have_retries_where_they_have_a_counter,
+        a_process_has_its_own_view, lines_leave_out_what_is_not_told, what_is_not_told_has_a_reason, an_interrupted_answer_is_asked_for_again,
+        wrong_command_lines_are_explained, the_screen_is_that_of_a_process_with_other_columns,
+        the_screen_fits_into_80_columns_and_says_what_is_not_told)

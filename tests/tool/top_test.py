@@ -8,34 +8,18 @@ import contextlib
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 
-import terminal
-from terminal import Skip
+sys.dont_write_bytecode = True
+import terminal  # noqa: E402
+from cases import NOBODY, Everyones, Skip, run_all, start  # noqa: E402
 
 UNPIN, LOAD = map(os.path.realpath, sys.argv[1:3])
 DEVICE = 'top%d' % os.getpid()
 ENV = dict(os.environ, UNPIN_DEVICE=DEVICE)
 ENV.pop('LD_PRELOAD', None)
-NOBODY = ('setpriv', '--reuid=65534', '--regid=65534', '--clear-groups')
-failed = []
-
-
-def case(function):
-    try:
-        function()
-        print('[       OK ] %s' % function.__name__, flush=True)
-    except Skip as e:
-        print('[  SKIPPED ] %s' % function.__name__, flush=True)
-        print(e)
-    except Exception as e:       # whatever goes wrong is this case's failure, and the next one runs
-        failed.append(function.__name__)
-        print('[  FAILED  ] %s\n  %s: %s' % (function.__name__, type(e).__name__, e), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -60,10 +44,7 @@ def load(*args, settings=()):
 
 
 def top(*args, want=0, wrap=(), timeout=60, program=UNPIN):
-    p = subprocess.run(list(wrap) + [program, 'top'] + list(args), env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                       timeout=timeout)
-    assert p.returncode == want, 'status %d, not %d: %s\n%s' % (p.returncode, want, ' '.join(args), p.stderr)
-    return p
+    return start(list(wrap) + [program, 'top'] + list(args), ENV, want, timeout)
 
 
 def looks(p, *args, n=3):
@@ -203,19 +184,8 @@ def what_cannot_be_watched_is_explained():
 
 
 def another_users_process_is_refused():
-    if os.geteuid() != 0:
-        raise Skip('not root: there is nobody else to be')
-    folder = tempfile.mkdtemp(prefix=DEVICE)
-    try:
-        os.chmod(folder, 0o755)
-        program = shutil.copy(UNPIN, folder)
-        os.chmod(program, 0o755)
-        if subprocess.run(NOBODY + ('test', '-r', program)).returncode:
-            raise Skip('another user cannot read what lies in ' + folder)
-        with load('memory') as p:
-            assert 'another user' in top('-j', str(p.pid), want=1, wrap=NOBODY, program=program).stderr
-    finally:
-        shutil.rmtree(folder)
+    with Everyones(UNPIN) as program, load('memory') as p:
+        assert 'another user' in top('-j', str(p.pid), want=1, wrap=NOBODY, program=program).stderr
 
 
 # --- on a terminal ---
@@ -316,12 +286,10 @@ def a_terminal_of_no_known_kind_is_refused():
         t.until('is TERM right?')
 
 
-for f in (faults_that_need_no_disk_are_not_called_that, pages_in_memory_are_where_they_are, a_disk_read_is_called_that, the_squeeze_is_seen,
-          a_queue_pair_that_waits_says_how_long, retries_are_those_of_their_queue_pair, time_that_was_asked_for_is_told_from_the_drivers,
-          lines_have_a_time_and_a_subject, what_a_filter_leaves_is_printed,
-          the_only_process_needs_no_number, the_end_of_the_process_ends_it, what_cannot_be_watched_is_explained,
-          another_users_process_is_refused,
-          the_screen_shows_a_busy_process_and_obeys_keys, a_tiny_terminal_does, the_end_of_the_process_is_told_on_the_screen,
-          the_screen_shows_the_squeeze, a_terminal_of_no_known_kind_is_refused):
-    case(f)
-sys.exit(1 if failed else 0)
+run_all(faults_that_need_no_disk_are_not_called_that, pages_in_memory_are_where_they_are, a_disk_read_is_called_that, the_squeeze_is_seen,
+        a_queue_pair_that_waits_says_how_long, retries_are_those_of_their_queue_pair, time_that_was_asked_for_is_told_from_the_drivers,
+        lines_have_a_time_and_a_subject, what_a_filter_leaves_is_printed,
+        the_only_process_needs_no_number, the_end_of_the_process_ends_it, what_cannot_be_watched_is_explained,
+        another_users_process_is_refused,
+        the_screen_shows_a_busy_process_and_obeys_keys, a_tiny_terminal_does, the_end_of_the_process_is_told_on_the_screen,
+        the_screen_shows_the_squeeze, a_terminal_of_no_known_kind_is_refused)
