@@ -289,58 +289,6 @@ int residency_swapped(const void *addr, size_t npages, unsigned char *swapped)
 	return err ? err : answer_write(&a, npages, swapped);
 }
 
-/* One question whatever the length: present memory is one region of the answer, or few. */
-static int all_by_scan(uintptr_t from, uintptr_t to)
-{
-	struct scan_region region;
-	struct scan s = {
-		.size = sizeof(s),
-		.end = to,
-		.vec = (uintptr_t)&region,
-		.vec_len = 1,
-		.all_of = SCAN_PRESENT,
-		.report = SCAN_PRESENT,
-	};
-	int found;
-
-	while (from < to) {
-		s.start = from;
-		found = scan(&s);
-		if (found < 0)
-			return found;
-		if (!found || region.start > from)
-			return 0;
-		from = region.end;
-	}
-	return 1;
-}
-
-int residency_all(const void *addr, size_t len)
-{
-	uintptr_t from = page_down((uintptr_t)addr), to = page_up((uintptr_t)addr + len);
-	unsigned char resident[512];
-	size_t n;
-	int r;
-
-	if (!len)
-		return 1;
-	if ((uintptr_t)addr + len < len || to <= from)
-		return -EINVAL;
-	if (mm_have(MM_PAGEMAP_SCAN))
-		return all_by_scan(from, to);
-	while (from < to) {
-		n = (to - from) / page_size();
-		n = n < sizeof(resident) ? n : sizeof(resident);
-		r = residency_query((void *)from, n, resident);
-		if (r < 0)
-			return r;
-		if ((size_t)r < n)
-			return 0;
-		from += n * page_size();
-	}
-	return 1;
-}
-
 int residency_huge(const void *addr)
 {
 	struct scan_region region;

@@ -15,10 +15,6 @@
  */
 int residency_query(const void *addr, size_t npages, unsigned char *resident);
 
-/* Like the above, but tells only whether all of [addr, addr+len) (any alignment) is present. 1, 0 or negative
- * errno. */
-int residency_all(const void *addr, size_t len);
-
 /* Whether page i was swapped out (reading it back needs I/O): swapped[i] likewise. A page under migration
  * counts, a guard page does not on kernels that tell (6.15). With neither PAGEMAP_SCAN nor /proc/self/pagemap
  * nothing is known: returns -EOPNOTSUPP. */

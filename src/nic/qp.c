@@ -272,11 +272,6 @@ uint32_t nic_qp_num(const struct nic_qp *qp)
 	return qp->num;
 }
 
-int nic_qp_state(const struct nic_qp *qp)
-{
-	return atomic_load(&qp->ib.state);
-}
-
 /* --- modify
  * -------------------------------------------------------------------------------------------------------- */
 

@@ -26,7 +26,6 @@ int nic_qp_create(struct nic_pd *pd, struct nic_qp_init *init, struct nic_qp **o
 /* Stops it, discards its completions from both CQs, waits for copies running and events unacknowledged. */
 int nic_qp_destroy(struct nic_qp *qp);
 uint32_t nic_qp_num(const struct nic_qp *qp);
-int nic_qp_state(const struct nic_qp *qp); /* enum ibv_qp_state, now */
 /* -EINVAL: illegal move, missing or forbidden attribute, value out of range; nothing is then changed. */
 int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask);
 /* 0, or -EIO in a forked child. */

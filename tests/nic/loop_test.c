@@ -230,7 +230,7 @@ static void an_error_flushes_the_rest_in_order(void **state)
 			assert_int_equal(0, sends++);
 		else
 			assert_int_equal(IBV_WC_WR_FLUSH_ERR, wc[i].status);
-	assert_int_equal(IBV_QPS_ERR, nic_qp_state(p.qp[0]));
+	assert_int_equal(IBV_QPS_ERR, pair_state(p.qp[0]));
 	memory_put(&a);
 	pair_close(&p);
 }
@@ -308,7 +308,7 @@ static void an_overrun_completion_queue_says_so(void **state)
 		got += r;
 	assert_int_equal(-EOVERFLOW, r);
 	assert_int_equal(2, got);
-	assert_int_equal(IBV_QPS_ERR, nic_qp_state(p.qp[0]));
+	assert_int_equal(IBV_QPS_ERR, pair_state(p.qp[0]));
 	pair_close(&p);
 }
 

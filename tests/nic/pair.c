@@ -95,6 +95,15 @@ void pair_close(struct pair *p)
 	nic_context_close(p->ctx);
 }
 
+enum ibv_qp_state pair_state(struct nic_qp *qp)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_cap cap;
+
+	assert_int_equal(0, nic_qp_query(qp, &attr, &cap));
+	return attr.qp_state;
+}
+
 void pair_wait(struct pair *p, int side, int n, struct ibv_wc *wc)
 {
 	uint64_t end = clock_ns() + WAIT_NS;

@@ -33,6 +33,9 @@ void pair_close(struct pair *p);
 /* Moves one queue pair through INIT and RTR to RTS. */
 void pair_connect(struct nic_qp *qp, uint32_t dest, const struct pair_options *o);
 
+/* As ibv_query_qp(3) tells it. */
+enum ibv_qp_state pair_state(struct nic_qp *qp);
+
 /* Waits (at most ten seconds, polling) for n completions on cq[side]; fails the test when they do not come.
  */
 void pair_wait(struct pair *p, int side, int n, struct ibv_wc *wc);

@@ -62,13 +62,13 @@ static void every_step_needs_its_attributes(void **state)
 	assert_int_equal(-EINVAL, nic_qp_modify(qp, &init_ok, INIT_MASK & ~IBV_QP_PORT));
 	assert_int_equal(-EINVAL, nic_qp_modify(qp, &init_ok, INIT_MASK | IBV_QP_SQ_PSN));
 	assert_int_equal(-EINVAL, nic_qp_modify(qp, &rts_ok, RTS_MASK));
-	assert_int_equal(IBV_QPS_RESET, nic_qp_state(qp));
+	assert_int_equal(IBV_QPS_RESET, pair_state(qp));
 	assert_int_equal(0, nic_qp_modify(qp, &init_ok, INIT_MASK));
 	assert_int_equal(-EINVAL, nic_qp_modify(qp, &rtr_ok, RTR_MASK & ~IBV_QP_DEST_QPN));
 	assert_int_equal(0, nic_qp_modify(qp, &rtr_ok, RTR_MASK));
 	assert_int_equal(-EINVAL, nic_qp_modify(qp, &rts_ok, RTS_MASK & ~IBV_QP_SQ_PSN));
 	assert_int_equal(0, nic_qp_modify(qp, &rts_ok, RTS_MASK));
-	assert_int_equal(IBV_QPS_RTS, nic_qp_state(qp));
+	assert_int_equal(IBV_QPS_RTS, pair_state(qp));
 	assert_int_equal(0, nic_qp_destroy(qp));
 	pair_close(&p);
 }
@@ -100,7 +100,7 @@ static void values_out_of_range_change_nothing(void **state)
 	assert_int_equal(0, nic_qp_modify(qp, &rtr_ok, RTR_MASK));
 	for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
 		assert_int_equal(-EINVAL, nic_qp_modify(qp, &row[i].attr, row[i].mask));
-		assert_int_equal(IBV_QPS_RTR, nic_qp_state(qp));
+		assert_int_equal(IBV_QPS_RTR, pair_state(qp));
 	}
 	assert_int_equal(0, nic_qp_destroy(qp));
 	pair_close(&p);
