@@ -17,11 +17,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define V1	   "/sys/fs/cgroup/memory"
-#define V2	   "/sys/fs/cgroup"
-#define PAGE	   4096u
-#define LOOK_MS	   5
-#define PREFERENCE 100 /* before whatever other swap the machine has */
+#define V1	      "/sys/fs/cgroup/memory"
+#define V2	      "/sys/fs/cgroup"
+#define PAGE	      4096u
+#define LOOK_MS	      5
+#define PREFERENCE    100  /* before whatever other swap the machine has */
+#define SWAPOFF_TRIES 3000 /* a nap between them: half a minute */
 
 static int fail(struct squeeze *s, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
@@ -205,10 +206,15 @@ static bool file_make(struct swap *w, uint64_t bytes, pid_t owner)
 	return true;
 }
 
+/*
+ * Others' pages may have come here, and go back to where they are charged: the kernel gives up when another
+ * group is at its own limit (ENOMEM) or when a signal comes. Somebody's pages must not be lost: as long as it
+ * takes, within reason.
+ */
 static void swap_remove(struct swap *w)
 {
-	if (w->on)
-		swapoff(w->path);
+	for (int i = 0; w->on && i < SWAPOFF_TRIES && swapoff(w->path) && errno != EINVAL; i++)
+		nap();
 	if (w->zram >= 0)
 		zram_remove(w);
 	else if (*w->path)
