@@ -5,7 +5,8 @@
  *   top.c         options, which process, the loop
  *   top_gather.c  one look at a process: a frame
  *   top_kernel.c  one look at a device of the kernel: a frame too
- *   top_model.c   what follows from two frames: rates, shares, order, heat. Pure functions
+ *   top_model.c   what follows from two frames: rates, shares, heat. Pure functions
+ *   top_order.c   in which order, and what of it. Pure functions
  *   top_page.c    a view as lines of text of a given width. Pure functions
  *   top_page_kernel.c  of a device of the kernel, what is other there
  *   top_screen.c  lines on a terminal, keys

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,23 +66,38 @@ static void take_counter(
 		fclose(file);
 }
 
+/* A name that both folders have (link_downed of rxe) must not stand for two. */
+static const char *name_of(char room[NAME_MAX + 8], const char *port, const char *folder, const char *name)
+{
+	char other[1700];
+
+	if (strcmp(folder, "hw_counters") != 0)
+		return name;
+	snprintf(other, sizeof(other), "%s/counters/%s", port, name);
+	if (access(other, F_OK))
+		return name;
+	snprintf(room, NAME_MAX + 8, "hw.%s", name);
+	return room;
+}
+
 static void take_folder(
 	struct top_frame *f, size_t *room, const char *ports, const char *port, const char *folder)
 {
-	char path[1400];
+	char of_port[1200], path[1400];
 	struct dirent *e;
 	DIR *dir;
 
-	snprintf(path, sizeof(path), "%s/%.16s/%s", ports, port, folder);
+	snprintf(of_port, sizeof(of_port), "%s/%.16s", ports, port);
+	snprintf(path, sizeof(path), "%s/%s", of_port, folder);
 	dir = opendir(path);
 	while (dir && (e = readdir(dir))) {
-		char file[1700];
+		char file[1700], other[NAME_MAX + 8];
 
 		/* "lifespan" is a setting: how long the kernel believes what it read. */
 		if (e->d_name[0] == '.' || strcmp(e->d_name, "lifespan") == 0)
 			continue;
 		snprintf(file, sizeof(file), "%s/%s", path, e->d_name);
-		take_counter(f, room, port, e->d_name, file);
+		take_counter(f, room, port, name_of(other, of_port, folder, e->d_name), file);
 	}
 	if (dir)
 		closedir(dir);
@@ -120,24 +136,25 @@ static const struct meaning {
 	const char *name;
 	enum top_dev_counter what;
 	unsigned unit;
+	unsigned rank; /* where there are several names for the same, those of the highest are taken */
 } meanings[] = {
 	/* InfiniBand's own, in words of four bytes. */
-	{ "port_rcv_data", TOP_DEV_rx_bytes, 4 },
-	{ "port_xmit_data", TOP_DEV_tx_bytes, 4 },
-	{ "port_rcv_packets", TOP_DEV_rx_packets, 1 },
-	{ "port_xmit_packets", TOP_DEV_tx_packets, 1 },
-	/* rxe's; the above stay 0 there. */
-	{ "rcvd_bytes", TOP_DEV_rx_bytes, 1 },
-	{ "sent_bytes", TOP_DEV_tx_bytes, 1 },
-	{ "rcvd_pkts", TOP_DEV_rx_packets, 1 },
-	{ "sent_pkts", TOP_DEV_tx_packets, 1 },
-	{ "completer_retry_err", TOP_DEV_retransmits, 1 },
-	{ "rcvd_rnr_err", TOP_DEV_rnr_nak_rcvd, 1 },
+	{ "port_rcv_data", TOP_DEV_rx_bytes, 4, 0 },
+	{ "port_xmit_data", TOP_DEV_tx_bytes, 4, 0 },
+	{ "port_rcv_packets", TOP_DEV_rx_packets, 1, 0 },
+	{ "port_xmit_packets", TOP_DEV_tx_packets, 1, 0 },
+	/* rxe's; the above stay 0 there in older kernels. */
+	{ "rcvd_bytes", TOP_DEV_rx_bytes, 1, 1 },
+	{ "sent_bytes", TOP_DEV_tx_bytes, 1, 1 },
+	{ "rcvd_pkts", TOP_DEV_rx_packets, 1, 1 },
+	{ "sent_pkts", TOP_DEV_tx_packets, 1, 1 },
+	{ "completer_retry_err", TOP_DEV_retransmits, 1, 0 },
+	{ "rcvd_rnr_err", TOP_DEV_rnr_nak_rcvd, 1, 0 },
 	/* mlx5's, as of its queue pairs. */
-	{ "packet_seq_err", TOP_DEV_retransmits, 1 },
-	{ "implied_nak_seq_err", TOP_DEV_retransmits, 1 },
-	{ "local_ack_timeout_err", TOP_DEV_retransmits, 1 },
-	{ "rnr_nak_retry_err", TOP_DEV_rnr_nak_rcvd, 1 },
+	{ "packet_seq_err", TOP_DEV_retransmits, 1, 0 },
+	{ "implied_nak_seq_err", TOP_DEV_retransmits, 1, 0 },
+	{ "local_ack_timeout_err", TOP_DEV_retransmits, 1, 0 },
+	{ "rnr_nak_retry_err", TOP_DEV_rnr_nak_rcvd, 1, 0 },
 };
 
 static const struct meaning *meaning_of(const char *name)
@@ -155,12 +172,18 @@ static void add_known(uint64_t *to, uint64_t v)
 
 static void understand_ports(struct top_frame *f)
 {
+	unsigned rank[TOP_DEV_COUNTERS] = { 0 };
+
 	for (size_t i = 0; i < f->counters; i++) {
 		const char *name = strchr(f->counter[i].name, '.');
 		const struct meaning *m = name ? meaning_of(name + 1) : NULL;
 
-		if (m)
-			add_known(&f->dev[m->what], f->counter[i].value * m->unit);
+		if (!m || m->rank < rank[m->what])
+			continue;
+		if (m->rank > rank[m->what])
+			f->dev[m->what] = TOP_UNKNOWN;
+		rank[m->what] = m->rank;
+		add_known(&f->dev[m->what], f->counter[i].value * m->unit);
 	}
 }
 

@@ -5,7 +5,7 @@
  * obeys, and the result is one that the header names.
  *
  * With libFuzzer: clang -fsanitize=fuzzer,address,undefined -Isrc -D_GNU_SOURCE tests/tool/fuzz_rdmanl.c
- * src/tool/rdmanl.c src/tool/alloc.c src/base/log.c -lmnl
+ * src/tool/rdmanl_answer.c src/tool/alloc.c src/base/log.c -lmnl
  */
 #include "fuzz_rdmanl.h"
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """
 `unpin top` on devices of the kernel, over records: of a ConnectX (netlink_record.py), of what cannot be read, of none.
-usage: top_kernel_test.py UNPIN
+usage: top_kernel_device_test.py UNPIN
 """
 import contextlib
 import json
@@ -84,6 +84,20 @@ def its_ports_have_counters():
         lines = top(folder, '-b', '-n', '1', device='rxe9').stdout.splitlines()
         assert any('kernel name=rxe9 counter=port1.packet_seq_err total=5 per_s=0' in line for line in lines), lines
         assert any(re.search(r' device name=rxe9 in_bytes/s=0$', line) for line in lines), lines
+
+
+def a_record_of_rxe_is_read():
+    """What Linux 7.3 answered: two ibv_rc_pingpong."""
+    with machine('rxe0') as folder:
+        shutil.copytree(os.path.join(os.path.dirname(os.path.realpath(__file__)), 'rxe-record/netlink'), os.path.join(folder, 'netlink'))
+        put(folder, 'proc/180/comm', 'ibv_rc_pingpong\n')
+        look = looks(folder, device='rxe0')[0]
+        assert look['not_told'] is None and look['odp_per_s'] == {} and look['firmware'] is None, look
+        assert [(r['number'], r['length_bytes'], r['pid'], r['protection_domain'], r['lkey']) for r in look['regions']] == \
+            [(2, 4096, 180, 3, 0x4b9), (3, 4096, 182, 4, 0x529)], look['regions']
+        assert [(q['number'], q['type'], q['state'], q['peer'], q['pid']) for q in look['queue_pairs']] == \
+            [(1, 'GSI', 'RTS', None, None), (0x13, 'RC', 'RTS', 0x14, 180), (0x14, 'RC', 'RTS', 0x13, 182)], look['queue_pairs']
+        assert look['queue_pairs'][0]['command'] == '[ib_core]' and look['queue_pairs'][1]['command'] == 'ibv_rc_pingpong'
 
 
 def regions_have_owners_and_page_faults():
