@@ -361,15 +361,18 @@ static size_t process_vm_read(char *private, const char *user, size_t n)
 	return done;
 }
 
-size_t safecopy_to_user(
-	enum safecopy_path path, void *dst, const void *src, size_t n, struct safecopy_fault *fault)
+/* A copy in either direction. Inlined into the two below, so that there is nothing to decide when it is
+ * called. */
+static inline __attribute__((always_inline)) size_t copy(enum safecopy_path path, void *dst, const void *src,
+	size_t n, struct safecopy_fault *fault, bool to_user)
 {
 	size_t done = 0;
 	int sig = 0;
 
 #if HAVE_FIXUP
 	if (__builtin_expect(path == SAFECOPY_FIXUP, 1)) {
-		struct outcome o = safecopy_asm_to_user(dst, src, n);
+		struct outcome o =
+			to_user ? safecopy_asm_to_user(dst, src, n) : safecopy_asm_from_user(dst, src, n);
 
 		if (__builtin_expect(!o.value, 1))
 			return n;
@@ -378,33 +381,23 @@ size_t safecopy_to_user(
 	} else
 #endif
 		if (path != SAFECOPY_NONE)
-		done = process_vm_copy(SYS_process_vm_writev, src, dst, n);
+		done = to_user ? process_vm_copy(SYS_process_vm_writev, src, dst, n)
+			       : process_vm_read(dst, src, n);
 	if (done < n)
-		report(fault, (uintptr_t)dst + done, sig);
+		report(fault, (uintptr_t)(to_user ? dst : src) + done, sig);
 	return done;
+}
+
+size_t safecopy_to_user(
+	enum safecopy_path path, void *dst, const void *src, size_t n, struct safecopy_fault *fault)
+{
+	return copy(path, dst, src, n, fault, true);
 }
 
 size_t safecopy_from_user(
 	enum safecopy_path path, void *dst, const void *src, size_t n, struct safecopy_fault *fault)
 {
-	size_t done = 0;
-	int sig = 0;
-
-#if HAVE_FIXUP
-	if (__builtin_expect(path == SAFECOPY_FIXUP, 1)) {
-		struct outcome o = safecopy_asm_from_user(dst, src, n);
-
-		if (__builtin_expect(!o.value, 1))
-			return n;
-		done = n - o.value;
-		sig = (int)o.sig;
-	} else
-#endif
-		if (path != SAFECOPY_NONE)
-		done = process_vm_read(dst, src, n);
-	if (done < n)
-		report(fault, (uintptr_t)src + done, sig);
-	return done;
+	return copy(path, dst, src, n, fault, false);
 }
 
 #if HAVE_FIXUP

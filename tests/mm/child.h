@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,16 @@ __attribute__((visibility("default"))) const char *__tsan_default_options(void)
 {
 	return "handle_segv=0:handle_sigbus=0:handle_abort=0";
 }
+
+/* In a function that a child runs, where cmocka's assertions cannot be used: its result is 1 when what is
+ * false. */
+#define CHECK(what)                                                                                          \
+	do {                                                                                                 \
+		if (!(what)) {                                                                               \
+			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
+			return 1;                                                                            \
+		}                                                                                            \
+	} while (0)
 
 /* The wait status of a child that ran fn and left with its result, without cmocka's handlers. A child that
  * hangs is killed by SIGALRM. */

@@ -17,14 +17,6 @@
 
 #define PAGE 4096ul
 
-#define CHECK(what)                                                                                          \
-	do {                                                                                                 \
-		if (!(what)) {                                                                               \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
-			return 1;                                                                            \
-		}                                                                                            \
-	} while (0)
-
 /* How often a change of the page under test was told. */
 static _Atomic uintptr_t page;
 static atomic_uint unmapped, changed;

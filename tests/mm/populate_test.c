@@ -24,14 +24,6 @@
 
 #define PAGE 4096ul
 
-#define CHECK(what)                                                                                          \
-	do {                                                                                                 \
-		if (!(what)) {                                                                               \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
-			return 1;                                                                            \
-		}                                                                                            \
-	} while (0)
-
 /* How many of the pages are in memory. */
 static int resident(const void *addr, size_t pages)
 {

@@ -26,14 +26,6 @@
 
 #define MIB (1l << 20)
 
-#define CHECK(what)                                                                                          \
-	do {                                                                                                 \
-		if (!(what)) {                                                                               \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
-			return 1;                                                                            \
-		}                                                                                            \
-	} while (0)
-
 static long mem_available(void)
 {
 	FILE *f = fopen("/proc/meminfo", "re");

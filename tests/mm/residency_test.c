@@ -19,14 +19,6 @@
 
 #define PAGE 4096ul
 
-#define CHECK(what)                                                                                          \
-	do {                                                                                                 \
-		if (!(what)) {                                                                               \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
-			return 1;                                                                            \
-		}                                                                                            \
-	} while (0)
-
 static void each_way(int (*fn)(void))
 {
 	static const char *const ways[] = { "", "pagemap_scan", "pagemap_scan,pagemap",

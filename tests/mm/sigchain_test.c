@@ -33,7 +33,7 @@
 #pragma GCC diagnostic ignored "-Winfinite-recursion"
 
 /* In a child: what is not so ends it, with the line as its status. */
-#define CHECK(what)                                                                                          \
+#define MUST(what)                                                                                           \
 	do {                                                                                                 \
 		if (!(what)) {                                                                               \
 			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
@@ -80,14 +80,14 @@ static void set(int sig, void (*handler)(int, siginfo_t *, void *), int flags)
 	struct sigaction act = { .sa_sigaction = handler, .sa_flags = SA_SIGINFO | flags };
 
 	sigaddset(&act.sa_mask, SIGUSR1);
-	CHECK(!sigaction(sig, &act, NULL));
+	MUST(!sigaction(sig, &act, NULL));
 }
 
 static void set_plain(int sig, void (*handler)(int), int flags)
 {
 	struct sigaction act = { .sa_handler = handler, .sa_flags = flags };
 
-	CHECK(!sigaction(sig, &act, NULL));
+	MUST(!sigaction(sig, &act, NULL));
 }
 
 static void fault(void)
@@ -119,42 +119,42 @@ static bool copies_survive(void)
 
 static void check_noted_fault(void)
 {
-	CHECK(calls == 1);
-	CHECK(last_info.si_code == SEGV_ACCERR);
-	CHECK(last_info.si_addr == nowhere + 123);
-	CHECK(sigismember(&mask_inside, SIGUSR1));
-	CHECK(!sigismember(&mask_inside, SIGUSR2));
-	CHECK(sigismember(&mask_inside, SIGSEGV));
-	CHECK(copies_survive());
-	CHECK(calls == 1);
+	MUST(calls == 1);
+	MUST(last_info.si_code == SEGV_ACCERR);
+	MUST(last_info.si_addr == nowhere + 123);
+	MUST(sigismember(&mask_inside, SIGUSR1));
+	MUST(!sigismember(&mask_inside, SIGUSR2));
+	MUST(sigismember(&mask_inside, SIGSEGV));
+	MUST(copies_survive());
+	MUST(calls == 1);
 }
 
 static int handler_before(void)
 {
 	set(SIGSEGV, note_and_jump, 0);
-	CHECK(!sigchain_install());
-	CHECK(fault_and_return());
+	MUST(!sigchain_install());
+	MUST(fault_and_return());
 	check_noted_fault();
 	return 0;
 }
 
 static int handler_after(void)
 {
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	set(SIGSEGV, note_and_jump, 0);
-	CHECK(fault_and_return());
+	MUST(fault_and_return());
 	check_noted_fault();
 	return 0;
 }
 
 static int handler_plain(void)
 {
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	set_plain(SIGSEGV, jump_plain, 0);
-	CHECK(fault_and_return());
-	CHECK(fault_and_return());
-	CHECK(calls == 2);
-	CHECK(copies_survive());
+	MUST(fault_and_return());
+	MUST(fault_and_return());
+	MUST(calls == 2);
+	MUST(copies_survive());
 	return 0;
 }
 
@@ -167,8 +167,8 @@ static void the_applications_handler_gets_its_faults(void **state)
 
 static int no_handler(void)
 {
-	CHECK(!sigchain_install());
-	CHECK(copies_survive());
+	MUST(!sigchain_install());
+	MUST(copies_survive());
 	fault();
 	return 0;
 }
@@ -176,9 +176,9 @@ static int no_handler(void)
 static int default_again(void)
 {
 	set_plain(SIGSEGV, note_plain, 0);
-	CHECK(!sigchain_install());
-	CHECK(signal(SIGSEGV, SIG_DFL) == note_plain);
-	CHECK(copies_survive());
+	MUST(!sigchain_install());
+	MUST(signal(SIGSEGV, SIG_DFL) == note_plain);
+	MUST(copies_survive());
 	fault();
 	return 0;
 }
@@ -188,16 +188,16 @@ static int past_the_file(void)
 	int fd = memfd_create("short", MFD_CLOEXEC);
 	unsigned char *p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	poke(p);
 	return 0;
 }
 
 static int ignored_fault(void)
 {
-	CHECK(!sigchain_install());
-	CHECK(signal(SIGSEGV, SIG_IGN) == SIG_DFL);
-	CHECK(copies_survive());
+	MUST(!sigchain_install());
+	MUST(signal(SIGSEGV, SIG_IGN) == SIG_DFL);
+	MUST(copies_survive());
 	fault();
 	return 0;
 }
@@ -206,7 +206,7 @@ static int blocked_fault(void)
 {
 	sigset_t all;
 
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	set(SIGSEGV, note_and_jump, 0);
 	sigfillset(&all);
 	sigprocmask(SIG_BLOCK, &all, NULL);
@@ -227,13 +227,13 @@ static int once(void)
 {
 	struct sigaction now;
 
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	set(SIGSEGV, note_and_jump, (int)SA_RESETHAND);
-	CHECK(fault_and_return());
-	CHECK(!sigaction(SIGSEGV, NULL, &now));
-	CHECK(now.sa_handler == SIG_DFL);
-	CHECK(copies_survive());
-	CHECK(calls == 1);
+	MUST(fault_and_return());
+	MUST(!sigaction(SIGSEGV, NULL, &now));
+	MUST(now.sa_handler == SIG_DFL);
+	MUST(copies_survive());
+	MUST(calls == 1);
 	fault_and_return();
 	return 0;
 }
@@ -252,16 +252,16 @@ static void fault_in_handler(int sig, siginfo_t *info, void *context)
 
 static int nested(void)
 {
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	set(SIGSEGV, fault_in_handler, SA_NODEFER);
-	CHECK(fault_and_return());
-	CHECK(calls == 3);
+	MUST(fault_and_return());
+	MUST(calls == 3);
 	return 0;
 }
 
 static int nested_deferred(void)
 {
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	set(SIGSEGV, fault_in_handler, 0);
 	fault_and_return();
 	return 0;
@@ -277,23 +277,23 @@ static int jump_restores_mask(void)
 {
 	sigset_t now, usr2;
 
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	set(SIGSEGV, note_and_jump, 0);
 	sigemptyset(&usr2);
 	sigaddset(&usr2, SIGUSR2);
 	sigprocmask(SIG_BLOCK, &usr2, NULL);
 	for (int i = 0; i < 5; i++)
-		CHECK(fault_and_return());
-	CHECK(sigismember(&mask_inside, SIGUSR2));
+		MUST(fault_and_return());
+	MUST(sigismember(&mask_inside, SIGUSR2));
 	sigprocmask(SIG_BLOCK, NULL, &now);
-	CHECK(!sigismember(&now, SIGSEGV) && !sigismember(&now, SIGUSR1) && sigismember(&now, SIGUSR2));
+	MUST(!sigismember(&now, SIGSEGV) && !sigismember(&now, SIGUSR1) && sigismember(&now, SIGUSR2));
 	/* A jump that does not restore the mask leaves that of the handler, and no more. */
 	if (!sigsetjmp(back, 0))
 		fault();
 	sigprocmask(SIG_BLOCK, NULL, &now);
-	CHECK(sigismember(&now, SIGSEGV) && sigismember(&now, SIGUSR1) && sigismember(&now, SIGUSR2));
-	CHECK(!sigismember(&now, SIGALRM) && !sigismember(&now, SIGTERM));
-	CHECK(calls == 6);
+	MUST(sigismember(&now, SIGSEGV) && sigismember(&now, SIGUSR1) && sigismember(&now, SIGUSR2));
+	MUST(!sigismember(&now, SIGALRM) && !sigismember(&now, SIGTERM));
+	MUST(calls == 6);
 	return 0;
 }
 
@@ -314,16 +314,16 @@ static int repair_and_return(void)
 {
 	sigset_t now;
 
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	set(SIGSEGV, skip_store, 0);
 	fault();
-	CHECK(calls == 1 && nowhere[123] == 1);
-	CHECK(errno == 55);
+	MUST(calls == 1 && nowhere[123] == 1);
+	MUST(errno == 55);
 	sigprocmask(SIG_BLOCK, NULL, &now);
-	CHECK(!sigismember(&now, SIGSEGV) && !sigismember(&now, SIGUSR1));
+	MUST(!sigismember(&now, SIGSEGV) && !sigismember(&now, SIGUSR1));
 	errno = 66;
-	CHECK(copies_survive());
-	CHECK(errno == 66);
+	MUST(copies_survive());
+	MUST(errno == 66);
 	return 0;
 }
 
@@ -338,38 +338,38 @@ static int sent(void)
 {
 	union sigval value = { .sival_int = 4711 };
 
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	set(SIGSEGV, note, 0);
 	set(SIGBUS, note, 0);
 	kill(getpid(), SIGSEGV);
-	CHECK(calls == 1 && last_info.si_code == SI_USER && last_info.si_pid == getpid());
+	MUST(calls == 1 && last_info.si_code == SI_USER && last_info.si_pid == getpid());
 	raise(SIGBUS);
-	CHECK(calls == 2 && last_info.si_code == SI_TKILL && last_info.si_signo == SIGBUS);
+	MUST(calls == 2 && last_info.si_code == SI_TKILL && last_info.si_signo == SIGBUS);
 	sigqueue(getpid(), SIGSEGV, value);
-	CHECK(calls == 3 && last_info.si_code == SI_QUEUE && last_info.si_value.sival_int == 4711);
+	MUST(calls == 3 && last_info.si_code == SI_QUEUE && last_info.si_value.sival_int == 4711);
 	return 0;
 }
 
 static int sent_ignored(void)
 {
-	CHECK(!sigchain_install());
-	CHECK(!sigignore(SIGSEGV));
+	MUST(!sigchain_install());
+	MUST(!sigignore(SIGSEGV));
 	kill(getpid(), SIGSEGV);
 	raise(SIGSEGV);
-	CHECK(copies_survive());
+	MUST(copies_survive());
 	return 7;
 }
 
 static int sent_default(void)
 {
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	kill(getpid(), SIGSEGV);
 	return 0;
 }
 
 static int raised_default(void)
 {
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	raise(SIGBUS);
 	return 0;
 }
@@ -379,7 +379,7 @@ static int sent_while_suspended(void)
 {
 	sigset_t all, none;
 
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	sigfillset(&all);
 	sigemptyset(&none);
 	sigprocmask(SIG_BLOCK, &all, NULL);
@@ -415,7 +415,7 @@ static int sent_into_copies(void)
 	pthread_t thread;
 	void *short_copy;
 
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	if (safecopy_path() != SAFECOPY_FIXUP)
 		return 0;
 	set(SIGSEGV, note, 0);
@@ -424,7 +424,7 @@ static int sent_into_copies(void)
 		pthread_kill(thread, SIGSEGV);
 	atomic_store(&copying_stops, true);
 	pthread_join(thread, &short_copy);
-	CHECK(!short_copy && calls > 0);
+	MUST(!short_copy && calls > 0);
 	return 0;
 }
 
@@ -440,21 +440,21 @@ static int read_interrupted(int flags)
 	pid_t self = getpid(), sender;
 	ssize_t n;
 
-	CHECK(!pipe(fds));
-	CHECK(!sigchain_install());
+	MUST(!pipe(fds));
+	MUST(!sigchain_install());
 	set(SIGSEGV, note, flags);
 	sender = fork();
 	if (!sender) {
 		usleep(20000);
 		kill(self, SIGSEGV);
 		usleep(20000);
-		CHECK(write(fds[1], "x", 1) == 1);
+		MUST(write(fds[1], "x", 1) == 1);
 		_exit(0);
 	}
 	n = read(fds[0], &byte, 1);
 	while (waitpid(sender, NULL, 0) < 0 && errno == EINTR)
 		;
-	CHECK(calls == 1);
+	MUST(calls == 1);
 	return n == 1 ? 1 : 2;
 }
 
@@ -491,19 +491,19 @@ static void use_other_stack(void)
 
 	other_stack = mmap(NULL, OTHER_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	st.ss_sp = other_stack;
-	CHECK(!sigaltstack(&st, NULL));
+	MUST(!sigaltstack(&st, NULL));
 }
 
 static int stack_choice(void)
 {
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	use_other_stack();
 	set(SIGSEGV, note_and_jump, SA_ONSTACK);
-	CHECK(fault_and_return());
-	CHECK(on_other_stack(stack_inside));
+	MUST(fault_and_return());
+	MUST(on_other_stack(stack_inside));
 	set(SIGSEGV, note_and_jump, 0);
-	CHECK(fault_and_return());
-	CHECK(!on_other_stack(stack_inside));
+	MUST(fault_and_return());
+	MUST(!on_other_stack(stack_inside));
 	return 0;
 }
 
@@ -521,12 +521,12 @@ static int overflow_caught(void)
 	volatile char top = 0;
 
 	setrlimit(RLIMIT_STACK, &small);
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	use_other_stack();
 	set(SIGSEGV, note_and_jump, SA_ONSTACK);
 	if (!sigsetjmp(back, 1))
 		deeper(&top);
-	CHECK(calls == 1 && on_other_stack(stack_inside));
+	MUST(calls == 1 && on_other_stack(stack_inside));
 	return 0;
 }
 
@@ -595,9 +595,9 @@ static int reports_equal_libcs(void)
 	sigaction_fn *libc = (sigaction_fn *)dlsym(dlopen("libc.so.6", RTLD_NOW), "sigaction");
 	static struct answer without[ANSWERS], with[ANSWERS];
 
-	CHECK(libc && libc != (sigaction_fn *)sigaction);
+	MUST(libc && libc != (sigaction_fn *)sigaction);
 	take_steps(libc, without);
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	take_steps((sigaction_fn *)sigaction, with);
 	for (unsigned i = 0; i < ANSWERS; i++)
 		if (memcmp(&without[i], &with[i], sizeof(with[i])) && i) {
@@ -610,10 +610,10 @@ static int reports_equal_libcs(void)
 				without[i].flags, (unsigned long long)without[i].mask);
 			return 1;
 		}
-	CHECK(sigaction(SIGKILL, &(struct sigaction){ .sa_handler = note_plain }, NULL) == -1 &&
+	MUST(sigaction(SIGKILL, &(struct sigaction){ .sa_handler = note_plain }, NULL) == -1 &&
 		errno == EINVAL);
-	CHECK(sigaction(0, NULL, NULL) == -1 && errno == EINVAL);
-	CHECK(sigaction(65, NULL, NULL) == -1 && errno == EINVAL);
+	MUST(sigaction(0, NULL, NULL) == -1 && errno == EINVAL);
+	MUST(sigaction(65, NULL, NULL) == -1 && errno == EINVAL);
 	return 0;
 }
 
@@ -631,23 +631,23 @@ static void same_setting(const char *name, handler_fn *ours, int sig)
 	sigaction_fn *real = (sigaction_fn *)dlsym(libc, "sigaction");
 	struct sigaction a, b;
 
-	CHECK(theirs && theirs != ours);
-	CHECK(ours(sig, note_plain) == SIG_DFL);
-	CHECK(!sigaction(sig, NULL, &a));
-	CHECK(!sigaction(sig, &(struct sigaction){ .sa_handler = SIG_DFL }, NULL));
+	MUST(theirs && theirs != ours);
+	MUST(ours(sig, note_plain) == SIG_DFL);
+	MUST(!sigaction(sig, NULL, &a));
+	MUST(!sigaction(sig, &(struct sigaction){ .sa_handler = SIG_DFL }, NULL));
 	/* For comparison on a signal that is libc's alone. */
-	CHECK(theirs(SIGUSR2, note_plain) == SIG_DFL);
-	CHECK(!real(SIGUSR2, NULL, &b));
-	CHECK(!real(SIGUSR2, &(struct sigaction){ .sa_handler = SIG_DFL }, NULL));
+	MUST(theirs(SIGUSR2, note_plain) == SIG_DFL);
+	MUST(!real(SIGUSR2, NULL, &b));
+	MUST(!real(SIGUSR2, &(struct sigaction){ .sa_handler = SIG_DFL }, NULL));
 	if (sigismember(&b.sa_mask, SIGUSR2)) {
 		sigdelset(&b.sa_mask, SIGUSR2);
 		sigaddset(&b.sa_mask, sig);
 	}
-	CHECK(a.sa_handler == b.sa_handler && a.sa_flags == b.sa_flags);
-	CHECK(!memcmp(&a.sa_mask, &b.sa_mask, 8));
-	CHECK(ours(sig, SIG_ERR) == SIG_ERR && errno == EINVAL);
-	CHECK(ours(0, SIG_DFL) == SIG_ERR && errno == EINVAL);
-	CHECK(ours(65, SIG_DFL) == SIG_ERR && errno == EINVAL);
+	MUST(a.sa_handler == b.sa_handler && a.sa_flags == b.sa_flags);
+	MUST(!memcmp(&a.sa_mask, &b.sa_mask, 8));
+	MUST(ours(sig, SIG_ERR) == SIG_ERR && errno == EINVAL);
+	MUST(ours(0, SIG_DFL) == SIG_ERR && errno == EINVAL);
+	MUST(ours(65, SIG_DFL) == SIG_ERR && errno == EINVAL);
 }
 
 __sighandler_t bsd_signal(int sig, __sighandler_t handler);
@@ -656,7 +656,7 @@ static int all_the_names(void)
 {
 	sigset_t blocked;
 
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	same_setting("signal", signal, SIGSEGV);
 	same_setting("ssignal", ssignal, SIGBUS);
 	same_setting("bsd_signal", bsd_signal, SIGSEGV);
@@ -665,23 +665,23 @@ static int all_the_names(void)
 	same_setting("sigset", sigset, SIGSEGV);
 	same_setting("signal", signal, SIGUSR1);
 	/* siginterrupt() speaks for later calls of signal() too. */
-	CHECK(signal(SIGSEGV, note_plain) == SIG_DFL && !siginterrupt(SIGSEGV, 1));
+	MUST(signal(SIGSEGV, note_plain) == SIG_DFL && !siginterrupt(SIGSEGV, 1));
 	struct sigaction a;
-	CHECK(!sigaction(SIGSEGV, NULL, &a) && !(a.sa_flags & SA_RESTART) && a.sa_handler == note_plain);
-	CHECK(signal(SIGSEGV, jump_plain) == note_plain);
-	CHECK(!sigaction(SIGSEGV, NULL, &a) && !(a.sa_flags & SA_RESTART));
-	CHECK(!siginterrupt(SIGSEGV, 0));
-	CHECK(!sigaction(SIGSEGV, NULL, &a) && (a.sa_flags & SA_RESTART));
-	CHECK(siginterrupt(0, 1) == -1 && errno == EINVAL);
+	MUST(!sigaction(SIGSEGV, NULL, &a) && !(a.sa_flags & SA_RESTART) && a.sa_handler == note_plain);
+	MUST(signal(SIGSEGV, jump_plain) == note_plain);
+	MUST(!sigaction(SIGSEGV, NULL, &a) && !(a.sa_flags & SA_RESTART));
+	MUST(!siginterrupt(SIGSEGV, 0));
+	MUST(!sigaction(SIGSEGV, NULL, &a) && (a.sa_flags & SA_RESTART));
+	MUST(siginterrupt(0, 1) == -1 && errno == EINVAL);
 	/* sigset() holds and releases. */
-	CHECK(sigset(SIGSEGV, SIG_HOLD) == jump_plain);
+	MUST(sigset(SIGSEGV, SIG_HOLD) == jump_plain);
 	sigprocmask(SIG_BLOCK, NULL, &blocked);
-	CHECK(sigismember(&blocked, SIGSEGV));
-	CHECK(sigset(SIGSEGV, note_plain) == SIG_HOLD);
+	MUST(sigismember(&blocked, SIGSEGV));
+	MUST(sigset(SIGSEGV, note_plain) == SIG_HOLD);
 	sigprocmask(SIG_BLOCK, NULL, &blocked);
-	CHECK(!sigismember(&blocked, SIGSEGV));
-	CHECK(!sigignore(SIGSEGV) && signal(SIGSEGV, SIG_DFL) == SIG_IGN);
-	CHECK(copies_survive());
+	MUST(!sigismember(&blocked, SIGSEGV));
+	MUST(!sigignore(SIGSEGV) && signal(SIGSEGV, SIG_DFL) == SIG_IGN);
+	MUST(copies_survive());
 	return 0;
 }
 
@@ -695,15 +695,15 @@ static int taken_and_retaken(void)
 	sigaction_fn *libc = (sigaction_fn *)dlsym(dlopen("libc.so.6", RTLD_NOW), "sigaction");
 	struct sigaction act = { .sa_sigaction = note_and_jump, .sa_flags = SA_SIGINFO }, now;
 
-	CHECK(!sigchain_install());
-	CHECK(!libc(SIGSEGV, &act, NULL));
-	CHECK(!sigchain_install());
-	CHECK(sigchain_installed());
-	CHECK(copies_survive());
-	CHECK(!calls);
-	CHECK(!sigaction(SIGSEGV, NULL, &now) && now.sa_sigaction == note_and_jump);
-	CHECK(fault_and_return());
-	CHECK(calls == 1);
+	MUST(!sigchain_install());
+	MUST(!libc(SIGSEGV, &act, NULL));
+	MUST(!sigchain_install());
+	MUST(sigchain_installed());
+	MUST(copies_survive());
+	MUST(!calls);
+	MUST(!sigaction(SIGSEGV, NULL, &now) && now.sa_sigaction == note_and_jump);
+	MUST(fault_and_return());
+	MUST(calls == 1);
 	return 0;
 }
 
@@ -731,16 +731,16 @@ static int both_kinds(void)
 	pthread_t thread;
 	void *bad;
 
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	if (safecopy_path() != SAFECOPY_FIXUP)
 		return 0;
 	set(SIGSEGV, note_and_jump, 0);
 	pthread_create(&thread, NULL, copy_into_nowhere, NULL);
 	for (int i = 0; i < 2000; i++)
-		CHECK(fault_and_return());
+		MUST(fault_and_return());
 	atomic_store(&copying_stops, true);
 	pthread_join(thread, &bad);
-	CHECK(!bad && calls == 2000);
+	MUST(!bad && calls == 2000);
 	return 0;
 }
 
@@ -769,16 +769,16 @@ static int set_by_many(void)
 	pthread_t thread[3];
 	void *bad;
 
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	pthread_create(&thread[0], NULL, set_for_ever, (void *)note_plain);
 	pthread_create(&thread[1], NULL, set_for_ever, (void *)jump_plain);
 	pthread_create(&thread[2], NULL, set_for_ever, (void *)_exit);
 	for (int i = 0; i < 1000; i++)
-		CHECK(copies_survive());
+		MUST(copies_survive());
 	atomic_store(&copying_stops, true);
 	for (int i = 0; i < 3; i++) {
 		pthread_join(thread[i], &bad);
-		CHECK(!bad);
+		MUST(!bad);
 	}
 	return 0;
 }
@@ -792,8 +792,8 @@ static void threads_may_set_handlers_at_the_same_time(void **state)
 
 static int traced_fault(void)
 {
-	CHECK(!ptrace(PTRACE_TRACEME, 0, NULL, NULL));
-	CHECK(!sigchain_install());
+	MUST(!ptrace(PTRACE_TRACEME, 0, NULL, NULL));
+	MUST(!sigchain_install());
 	fault();
 	return 0;
 }
@@ -844,11 +844,11 @@ static int as_init(void)
 	if (pid < 0)
 		return 77;
 	if (!pid) {
-		CHECK(getpid() == 1);
-		CHECK(!sigchain_install());
+		MUST(getpid() == 1);
+		MUST(!sigchain_install());
 		/* The kernel does not send its init what it does not handle. */
 		kill(getpid(), SIGSEGV);
-		CHECK(copies_survive());
+		MUST(copies_survive());
 		fault();
 		_exit(0);
 	}
@@ -872,14 +872,14 @@ static int forked(void)
 	int status;
 	pid_t pid;
 
-	CHECK(!sigchain_install());
+	MUST(!sigchain_install());
 	set(SIGSEGV, note_and_jump, 0);
 	pid = fork();
 	if (!pid) {
-		CHECK(sigchain_installed());
-		CHECK(copies_survive());
-		CHECK(fault_and_return());
-		CHECK(calls == 1);
+		MUST(sigchain_installed());
+		MUST(copies_survive());
+		MUST(fault_and_return());
+		MUST(calls == 1);
 		_exit(9);
 	}
 	waitpid(pid, &status, 0);

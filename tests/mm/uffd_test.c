@@ -27,14 +27,6 @@
 
 #define PAGE 4096ul
 
-#define CHECK(what)                                                                                          \
-	do {                                                                                                 \
-		if (!(what)) {                                                                               \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
-			return 1;                                                                            \
-		}                                                                                            \
-	} while (0)
-
 static void run(int (*fn)(void))
 {
 	if (!mm_have(MM_UFFD)) {

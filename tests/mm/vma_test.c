@@ -36,14 +36,6 @@
 
 #define PAGE 4096ul
 
-#define CHECK(what)                                                                                          \
-	do {                                                                                                 \
-		if (!(what)) {                                                                               \
-			fprintf(stderr, "line %d: %s\n", __LINE__, #what);                                   \
-			return 1;                                                                            \
-		}                                                                                            \
-	} while (0)
-
 static void both_ways(int (*fn)(void))
 {
 	unsetenv("UNPIN_DISABLE");
