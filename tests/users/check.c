@@ -245,3 +245,24 @@ long status_kib(const char *field)
 	check(value >= 0);
 	return value;
 }
+
+long number_in(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	long value = -1;
+
+	if (f) {
+		if (fscanf(f, "%ld", &value) != 1)
+			value = -1;
+		fclose(f);
+	}
+	return value;
+}
+
+bool set_number(const char *path, long value)
+{
+	FILE *f = fopen(path, "we");
+	bool good = f && fprintf(f, "%ld\n", value) > 0;
+
+	return f && !fclose(f) && good;
+}

@@ -81,5 +81,8 @@ void check_zero(const void *memory, size_t length);
 
 /* A field of /proc/self/status in KiB ("VmPin", "VmLck", "VmRSS"). */
 long status_kib(const char *field);
+/* Of a file of the kernel that holds one number. -1 or false: there is none, or it cannot be set. */
+long number_in(const char *path);
+bool set_number(const char *path, long value);
 
 #endif

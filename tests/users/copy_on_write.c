@@ -513,27 +513,6 @@ static void memory_that_is_wiped_in_the_child_stays_the_parents(void)
 
 #define KSM "/sys/kernel/mm/ksm/"
 
-static long number_in(const char *path)
-{
-	FILE *f = fopen(path, "re");
-	long value = -1;
-
-	if (f) {
-		if (fscanf(f, "%ld", &value) != 1)
-			value = -1;
-		fclose(f);
-	}
-	return value;
-}
-
-static bool set_number(const char *path, long value)
-{
-	FILE *f = fopen(path, "we");
-	bool good = f && fprintf(f, "%ld\n", value) > 0;
-
-	return f && !fclose(f) && good;
-}
-
 static const char *const ksm_files[] = { KSM "pages_to_scan", KSM "sleep_millisecs", KSM "run" };
 
 /* A process that puts the settings back when the case's has ended, however it did. */

@@ -31,27 +31,6 @@
 #define HUGES  4ul
 #define LENGTH (HUGES * HUGE)
 
-static long number_in(const char *path)
-{
-	FILE *f = fopen(path, "re");
-	long value = -1;
-
-	if (f) {
-		if (fscanf(f, "%ld", &value) != 1)
-			value = -1;
-		fclose(f);
-	}
-	return value;
-}
-
-static bool set_number(const char *path, long value)
-{
-	FILE *f = fopen(path, "we");
-	bool good = f && fprintf(f, "%ld\n", value) > 0;
-
-	return f && !fclose(f) && good;
-}
-
 /* ---- Reservation ---- */
 
 #define POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"

@@ -21,11 +21,12 @@ static void a_zero_byte_send_arrives(void)
 	pair_close(&p);
 }
 
-static void a_zero_byte_send_with_immediate_brings_the_immediate(void)
+/* Nothing but an immediate is sent; what the responder's receive says. */
+static struct ibv_wc send_immediate(enum ibv_wr_opcode op, uint32_t immediate)
 {
-	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND_WITH_IMM,
+	struct ibv_send_wr wr = { .opcode = op,
 		.send_flags = IBV_SEND_SIGNALED,
-		.imm_data = htonl(0xdecaf) },
+		.imm_data = htonl(immediate) },
 			   *bad;
 	struct ibv_wc wc;
 	struct pair p;
@@ -35,29 +36,21 @@ static void a_zero_byte_send_with_immediate_brings_the_immediate(void)
 	check_int(ibv_post_send(p.a.qp, &wr, &bad), 0);
 	wait_for(&p.a, IBV_WC_SUCCESS);
 	wc = wait_for(&p.b, IBV_WC_SUCCESS);
-	check(wc.wc_flags & IBV_WC_WITH_IMM);
-	check_int(ntohl(wc.imm_data), 0xdecaf);
 	pair_close(&p);
+	check(wc.wc_flags & IBV_WC_WITH_IMM);
+	check_int(ntohl(wc.imm_data), immediate);
+	check_int(wc.byte_len, 0);
+	return wc;
+}
+
+static void a_zero_byte_send_with_immediate_brings_the_immediate(void)
+{
+	check_int(send_immediate(IBV_WR_SEND_WITH_IMM, 0xdecaf).opcode, IBV_WC_RECV);
 }
 
 static void a_zero_byte_write_with_immediate_takes_a_receive(void)
 {
-	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
-		.send_flags = IBV_SEND_SIGNALED,
-		.imm_data = htonl(7) },
-			   *bad;
-	struct ibv_wc wc;
-	struct pair p;
-
-	pair_open(&p, NULL);
-	post_recv(&p.b, NULL, NULL, 0);
-	check_int(ibv_post_send(p.a.qp, &wr, &bad), 0);
-	wait_for(&p.a, IBV_WC_SUCCESS);
-	wc = wait_for(&p.b, IBV_WC_SUCCESS);
-	check_int(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
-	check_int(ntohl(wc.imm_data), 7);
-	check_int(wc.byte_len, 0);
-	pair_close(&p);
+	check_int(send_immediate(IBV_WR_RDMA_WRITE_WITH_IMM, 7).opcode, IBV_WC_RECV_RDMA_WITH_IMM);
 }
 
 static void zero_byte_writes_and_reads_need_neither_key_nor_address(void)
