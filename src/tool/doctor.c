@@ -75,6 +75,20 @@ void doctor_advise(struct doctor_result *r, const char *advice, ...)
 	va_end(ap);
 }
 
+void doctor_append(char *text, size_t size, const char *fmt, ...)
+{
+	size_t used = strlen(text);
+	va_list ap;
+
+	if (used && used + 2 < size) {
+		strcpy(text + used, "; ");
+		used += 2;
+	}
+	va_start(ap, fmt);
+	vsnprintf(text + used, size - used, fmt, ap);
+	va_end(ap);
+}
+
 const char *doctor_bytes(uint64_t bytes)
 {
 	static char buffer[8][UNITS_MAX];

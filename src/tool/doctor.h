@@ -149,6 +149,9 @@ void doctor_say(struct doctor_result *r, enum doctor_verdict verdict, const char
 void doctor_mean(struct doctor_result *r, const char *meaning, ...) __attribute__((format(printf, 2, 3)));
 void doctor_advise(struct doctor_result *r, const char *advice, ...) __attribute__((format(printf, 2, 3)));
 
+/* Adds to a text of at most size bytes that grows, with "; " between. What has no room is cut. */
+void doctor_append(char *text, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
 /* --- files of the machine (doctor_root.c): live below /, else below root ---------------------------------
  */
 

@@ -2,7 +2,6 @@
 /* How programs will go about it: environment variables of the libraries above verbs, fork, containers. */
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -145,22 +144,6 @@ struct scan {
 	bool ucx_on_demand, ucx_never_pins;
 };
 
-static void add(char *out, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
-static void add(char *out, size_t size, const char *fmt, ...)
-{
-	size_t used = strlen(out);
-	va_list ap;
-
-	if (used && used + 3 < size) {
-		strcpy(out + used, "; ");
-		used += 2;
-	}
-	va_start(ap, fmt);
-	vsnprintf(out + used, size - used, fmt, ap);
-	va_end(ap);
-}
-
 /* Whether a list with commas has the word. */
 static bool lists(const char *list, const char *word)
 {
@@ -186,7 +169,7 @@ static void judge_value(struct scan *s, const char *name, const char *value)
 	if (strcmp(name, "UCX_REG_NONBLOCK_MEM_TYPES") == 0) {
 		s->ucx_on_demand = lists(value, "host");
 		if (!s->ucx_on_demand) {
-			add(s->value_trouble, sizeof(s->value_trouble),
+			doctor_append(s->value_trouble, sizeof(s->value_trouble),
 				"%s=%.64s leaves out host, so that ordinary memory is pinned", name, value);
 			s->value_advice =
 				"Set UCX_REG_NONBLOCK_MEM_TYPES=host if ordinary memory shall be on demand.";
@@ -196,7 +179,7 @@ static void judge_value(struct scan *s, const char *name, const char *value)
 		s->ucx_never_pins = is_no(value);
 	if (strcmp(name, "UNPIN_PROFILE") == 0 &&
 		(strcmp(value, "none") == 0 || strcmp(value, "stale-firmware") == 0)) {
-		add(s->value_trouble, sizeof(s->value_trouble),
+		doctor_append(s->value_trouble, sizeof(s->value_trouble),
 			"%s=%s makes the device imitate one without on-demand paging", name, value);
 		s->value_advice =
 			"Unset UNPIN_PROFILE unless you test how programs get on without on-demand paging.";
@@ -217,13 +200,15 @@ static bool scan_variable(void *arg, char *line)
 	if (!v) {
 		best = meant(s->family, line);
 		if (best)
-			add(s->misspelt, sizeof(s->misspelt), "%.64s (did you mean %s?)", line, best);
+			doctor_append(
+				s->misspelt, sizeof(s->misspelt), "%.64s (did you mean %s?)", line, best);
 		else if (s->family == UNPIN)
-			add(s->misspelt, sizeof(s->misspelt), "%.64s", line);
+			doctor_append(s->misspelt, sizeof(s->misspelt), "%.64s", line);
 	} else if (v->replaced) {
-		add(s->obsolete, sizeof(s->obsolete), "%s (%s; now: %s)", v->name, v->does, v->replaced);
+		doctor_append(
+			s->obsolete, sizeof(s->obsolete), "%s (%s; now: %s)", v->name, v->does, v->replaced);
 	} else if (v->does) {
-		add(s->set, sizeof(s->set), "%s=%.64s (%s)", v->name, equals + 1, v->does);
+		doctor_append(s->set, sizeof(s->set), "%s=%.64s (%s)", v->name, equals + 1, v->does);
 		judge_value(s, v->name, equals + 1);
 	}
 	return true;

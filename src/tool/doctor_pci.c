@@ -2,7 +2,6 @@
 /* The cards on the PCI bus: whether they have their addresses, their link, and what stands between them and
  * memory. */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,22 +85,6 @@ static bool no_cards(const struct cards *c, struct doctor_result *r)
 	return true;
 }
 
-static void add_text(char *out, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
-static void add_text(char *out, size_t size, const char *fmt, ...)
-{
-	size_t used = strlen(out);
-	va_list ap;
-
-	if (used && used + 2 < size) {
-		strcpy(out + used, "; ");
-		used += 2;
-	}
-	va_start(ap, fmt);
-	vsnprintf(out + used, size - used, fmt, ap);
-	va_end(ap);
-}
-
 /* --- addresses ---------------------------------------------------------------------------------------------
  */
 
@@ -161,11 +144,11 @@ static void check_bars(struct doctor *d, struct doctor_result *r)
 
 		bars = count_bars(d, c.path[i], &number, &unassigned);
 		if (unassigned)
-			add_text(bad, sizeof(bad), "%s: BAR %u (%s) has no address", c.address[i], number,
-				doctor_bytes(unassigned));
+			doctor_append(bad, sizeof(bad), "%s: BAR %u (%s) has no address", c.address[i],
+				number, doctor_bytes(unassigned));
 		else if (bars)
-			add_text(good, sizeof(good), "%s: %u memory BAR%s with addresses", c.address[i], bars,
-				bars > 1 ? "s" : "");
+			doctor_append(good, sizeof(good), "%s: %u memory BAR%s with addresses", c.address[i],
+				bars, bars > 1 ? "s" : "");
 	}
 	if (bad[0]) {
 		doctor_say(r, DOCTOR_FAIL, "%s", bad);
@@ -282,10 +265,11 @@ static void check_link(struct doctor *d, struct doctor_result *r)
 		doctor_line(d, speed, sizeof(speed), "%s/current_link_speed", c.path[i]);
 		doctor_line(d, most, sizeof(most), "%s/max_link_speed", c.path[i]);
 		if (width < widest || strcmp(speed, most) != 0)
-			add_text(bad, sizeof(bad), "%s: x%u at %s, of x%u at %s", c.address[i],
+			doctor_append(bad, sizeof(bad), "%s: x%u at %s, of x%u at %s", c.address[i],
 				(unsigned)width, speed, (unsigned)widest, most);
 		else
-			add_text(good, sizeof(good), "%s: x%u at %s", c.address[i], (unsigned)width, speed);
+			doctor_append(
+				good, sizeof(good), "%s: x%u at %s", c.address[i], (unsigned)width, speed);
 	}
 	if (bad[0]) {
 		doctor_say(r, DOCTOR_WARN, "%s", bad);
