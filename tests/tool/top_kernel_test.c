@@ -99,6 +99,7 @@ static void words_become_bytes_of_all_ports(void **state)
 static void traffic_that_is_told_twice_is_counted_once(void **state)
 {
 	put(1, "hw_counters/rcvd_bytes", "4001\n");
+	put(2, "counters/port_rcv_data", "3\n");
 	put(2, "hw_counters/rcvd_bytes", "10\n");
 	look();
 	assert_int_equal(frame.dev[TOP_DEV_rx_bytes], 4011);
