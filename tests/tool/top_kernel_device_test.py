@@ -249,7 +249,7 @@ def the_screen_fits_into_80_columns_and_says_what_is_not_told():
         assert t.ended() == 0
 
 
-run_all(its_ports_have_counters, regions_have_owners_and_page_faults, queue_pairs_have_retries_where_they_have_a_counter,
-        a_process_has_its_own_view, lines_leave_out_what_is_not_told, what_is_not_told_has_a_reason, an_interrupted_answer_is_asked_for_again,
+run_all(its_ports_have_counters, a_record_of_rxe_is_read, regions_have_owners_and_page_faults,
+        queue_pairs_have_retries_where_they_have_a_counter, a_process_has_its_own_view, lines_leave_out_what_is_not_told, what_is_not_told_has_a_reason, an_interrupted_answer_is_asked_for_again,
         wrong_command_lines_are_explained, the_screen_is_that_of_a_process_with_other_columns,
         the_screen_fits_into_80_columns_and_says_what_is_not_told)
