@@ -48,7 +48,7 @@
 	X(PINS)	    /* mm/pin.c create_lock: pins coming and going */                                        \
 	X(RINGS)    /* mm/uringbuf.c lock: rings and their slots */                                          \
 	X(RING_IO)  /* mm/uringbuf.c ring.io: one ring's queues and pipe */                                  \
-	X(TRACE)    /* base/trace.c texts.lock: events that came as texts */
+	X(TRACE)    /* base/trace_text.c lock: events that came as texts */
 
 enum lock_rank {
 #define LOCK_X(name) LOCK_##name,

@@ -1,19 +1,29 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * A timeline of what the device does, written to a file in the Chrome trace event format (JSON array form),
- * which Perfetto and chrome://tracing open: spans and points per thread.
+ * A timeline of what the device does, in a file in the Chrome trace event format (JSON array form), which
+ * Perfetto and chrome://tracing open: spans and points per thread.
  *
- * Off (the default) it costs one relaxed load per site. On, each thread writes fixed-size events into a ring
- * of its own without locks or system calls; a writer thread drains the rings into the file. Memory is bounded
- * (TRACE_RINGS rings of TRACE_EVENTS events, touched as they fill); what does not fit is dropped, counted,
- * and the count is in the file (counter "dropped_events").
+ * Off (the default) it costs one relaxed load per site. On, each thread writes events of 16 or 32 bytes into
+ * a ring of its own without locks or system calls (trace_ring.h); a writer thread of low priority moves them,
+ * as they are, into a spool beside the file (trace_spool.h), FILE.spool; closing formats them
+ * (trace_finish.h) and removes the spool. Formatting takes some tenths of a microsecond per event, and the
+ * text is six to ten times as long.
  *
- * The file is complete JSON after every write, also while the process runs and when it is killed. Times are
- * CLOCK_MONOTONIC in microseconds, so that the files of several processes fit together.
+ * The file is complete JSON at any time: until it is closed, that of what had been recorded when it was
+ * opened. A process that is killed, or that replaces its program, leaves the spool, with all but what was
+ * recorded since the writer's last pass (20 ms at most, when there is a processor for it): whoever gets its
+ * lock finishes the file. `unpin run --trace` leaves a process for that, and `unpin trace FILE` does it.
  *
- * Threads: everything but open, close and abandon from any thread, also inside malloc and munmap. An event in
- * a signal handler that interrupted another event of its thread is dropped and counted. A thread's first
- * event maps its ring; nothing allocates by malloc. open and close are serialised by the caller.
+ * Bounded: memory (TRACE_RINGS rings of TRACE_RING_UNITS units, touched as they fill, and the line of texts),
+ * and the spool (TRACE_SPOOL_MOST bytes each time it is opened). What does not fit, there or on the disk, is
+ * dropped and counted; the count is in the file (counter "dropped_events").
+ *
+ * Times are CLOCK_MONOTONIC in microseconds, so that the files of several processes fit together.
+ *
+ * Threads: everything but open, close and abandon from any thread, also inside malloc and munmap (but for
+ * trace_text). An event in a signal handler that interrupted another event of its thread is dropped and
+ * counted. A thread's first event maps its ring; nothing allocates by malloc. open and close are serialised
+ * by the caller.
  */
 #ifndef UNPIN_BASE_TRACE_H
 #define UNPIN_BASE_TRACE_H
@@ -25,8 +35,8 @@
 
 #include "base/clock.h"
 
-#define TRACE_RINGS  64u
-#define TRACE_EVENTS 16384u /* of 32 bytes each; a power of two */
+#define TRACE_RINGS	 64u
+#define TRACE_RING_UNITS 32768u /* of 16 bytes; a power of two. A moment takes one, another event two */
 
 /*
  * SPAN: by one thread, nested in its other spans. FLIGHT: a span that may overlap others of its thread.
@@ -59,11 +69,13 @@ extern _Atomic bool trace_on;
 /*
  * Begins. The file is path when nobody has written to it yet; this process goes on where it ended when it
  * wrote there before; else (another process of the same run has it) it is path.PID, replaced. 0; -EBUSY: it
- * is on; or the negative errno of opening, writing or starting a thread.
+ * is on; -EINVAL: no regular file; -EEXIST: its spool is somebody else's; or the negative errno of opening,
+ * writing or starting a thread.
  */
 int trace_open(const char *path);
-/* Drains, completes the file and ends. No-op when off. The end of the process does it too (exit, not _exit or
- * a signal: these leave the file as it was written last). */
+/* Ends, and formats what was recorded: it may take seconds after millions of events. No-op when off. The end
+ * of the process does it too (exit, not _exit or a signal). When the disk is full, what fits is in the file,
+ * and the spool stays. */
 void trace_close(void);
 /* In a forked child: forget it without locks; the file stays the parent's. No-op when off. */
 void trace_abandon(void);

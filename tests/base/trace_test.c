@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -21,8 +23,10 @@
 #include <json-c/json.h>
 
 #include "base/trace.h"
+#include "base/trace_finish.h"
+#include "base/trace_spool.h"
 
-static char folder[64], path[128];
+static char folder[64], path[128], spool[136], copy[136];
 
 static int make(void **state)
 {
@@ -30,6 +34,8 @@ static int make(void **state)
 	if (!mkdtemp(folder))
 		return -1;
 	snprintf(path, sizeof(path), "%s/t.json", folder);
+	snprintf(spool, sizeof(spool), "%s" TRACE_SPOOL_SUFFIX, path);
+	snprintf(copy, sizeof(copy), "%s.copy", path);
 	return 0;
 }
 
@@ -154,7 +160,7 @@ static void each_shape_is_in_the_file_as_the_format_wants_it(void **state)
 /* The writer may empty the ring meanwhile: what counts is that nothing is lost without being told. */
 static void what_a_full_ring_drops_is_counted_in_the_file(void **state)
 {
-	const int64_t all = 8 * TRACE_EVENTS;
+	const int64_t all = 8 * TRACE_RING_UNITS;
 	json_object *f;
 
 	assert_int_equal(trace_open(path), 0);
@@ -357,12 +363,18 @@ static void names_of_threads_cannot_break_the_file(void **state)
 /* --- files -------------------------------------------------------------------------------------------------
  */
 
+/* Until the writer has written so many. */
 static void wait_for_events(const char *name, size_t n)
 {
 	for (int i = 0; i < 1000; i++) {
-		json_object *f = json_object_from_file(path);
-		size_t there = f ? count(f, name) : 0;
+		json_object *f = NULL;
+		size_t there = 0;
 
+		unlink(copy);
+		if (trace_finish_copy(spool, copy) == 0)
+			f = json_object_from_file(copy);
+		if (f)
+			there = count(f, name);
 		json_object_put(f);
 		if (there >= n)
 			return;
@@ -371,13 +383,76 @@ static void wait_for_events(const char *name, size_t n)
 	fail_msg("the writer wrote nothing");
 }
 
-static void the_file_is_complete_while_the_process_runs(void **state)
+static void the_file_is_complete_json_while_the_process_runs_and_a_copy_has_all(void **state)
 {
 	assert_int_equal(trace_open(path), 0);
 	for (unsigned i = 1; i <= 3; i++) {
+		json_object *f;
+
 		trace_point(TRACE_POST_RECV, i, i);
 		wait_for_events("post_recv", i);
+		f = read_file(path);
+		assert_int_equal(count(f, "process_name"), 1);
+		assert_int_equal(count(f, "post_recv"), 0);
+		json_object_put(f);
 	}
+	assert_int_equal(trace_finish_copy(spool, copy), -EEXIST);
+}
+
+static void a_copy_has_what_the_file_has_already(void **state)
+{
+	json_object *f;
+
+	assert_int_equal(trace_finish_copy(spool, copy), -ENOENT);
+	for (unsigned i = 1; i <= 2; i++) {
+		assert_int_equal(trace_open(path), 0);
+		trace_record(TRACE_FAULT, 1000, 2000, 4096, i);
+		wait_for_events("fault", 2 * i);
+		trace_close();
+	}
+	f = read_file(copy);
+	assert_int_equal(count(f, "process_name"), 1);
+	assert_int_equal(count(f, "dropped_events"), 1);
+	assert_int_equal(number_of(find(f, "fault", 0), "id"), 1);
+	assert_int_equal(number_of(find(f, "fault", 2), "id"), 2);
+	json_object_put(f);
+}
+
+static void no_spool_is_left(void **state)
+{
+	assert_int_equal(trace_open(path), 0);
+	assert_int_equal(access(spool, F_OK), 0);
+	trace_close();
+	assert_int_equal(access(spool, F_OK), -1);
+}
+
+static void a_spool_that_is_left_over_is_replaced(void **state)
+{
+	int fd = open(spool, O_WRONLY | O_CREAT, 0600);
+
+	assert_int_equal(write(fd, "old", 3), 3);
+	close(fd);
+	assert_int_equal(trace_open(path), 0);
+	trace_point(TRACE_POST_RECV, 1, 1);
+	trace_close();
+	json_object_put(read_file(path));
+	assert_int_equal(access(spool, F_OK), -1);
+}
+
+static void a_spool_that_is_a_link_is_not_followed(void **state)
+{
+	char other[PATH_MAX];
+	struct stat st;
+	int fd;
+
+	snprintf(other, sizeof(other), "%s/other", folder);
+	fd = open(other, O_WRONLY | O_CREAT, 0600);
+	close(fd);
+	assert_int_equal(symlink(other, spool), 0);
+	assert_int_equal(trace_open(path), -EEXIST);
+	assert_false(trace_enabled());
+	assert_int_equal(stat(other, &st), 0);
+	assert_int_equal(st.st_size, 0);
 }
 
 static void opening_again_goes_on_in_the_same_file(void **state)
@@ -433,6 +508,7 @@ static void what_cannot_be_written_is_an_error(void **state)
 static void a_program_that_closes_the_file_gets_no_events_into_its_own(void **state)
 {
 	char other[PATH_MAX];
+	json_object *f;
 	struct stat st;
 	int fd;
 
@@ -444,37 +520,109 @@ static void a_program_that_closes_the_file_gets_no_events_into_its_own(void **st
 			dup2(fd, i);
 	trace_point(TRACE_POST_RECV, 1, 1);
 	wait_for_events("post_recv", 1);
+	trace_close();
 	assert_int_equal(fstat(fd, &st), 0);
 	assert_int_equal(st.st_size, 0);
 	for (int i = 3; i < 1024; i++)
 		close(i);
+	f = read_file(path);
+	assert_int_equal(count(f, "post_recv"), 1);
+	json_object_put(f);
 }
 
-static void a_full_disk_ends_the_timeline_and_not_the_program(void **state)
+static void wait_for_bytes(int64_t bytes)
 {
-	struct rlimit {
-		unsigned long now, most;
-	} limit = { 100000, ULONG_MAX };
+	struct stat st = { 0 };
+
+	for (int i = 0; i < 1000 && st.st_size < bytes; i++) {
+		usleep(10000);
+		stat(spool, &st);
+	}
+}
+
+/* RLIMIT_FSIZE stands in for it, for spool and file alike. */
+static int record_on_a_full_disk(int64_t events)
+{
+	struct rlimit limit = { 100000, RLIM_INFINITY };
+	char text[] = "{\"name\":\"text\"}";
+
+	setrlimit(RLIMIT_FSIZE, &limit);
+	freopen("/dev/null", "w", stderr);
+	if (trace_open(path))
+		return 1;
+	for (int64_t i = 0; i < events; i++) {
+		trace_point(TRACE_POST_RECV, 1, (uint64_t)i);
+		if (i % 100 == 0)
+			trace_text(text, strlen(text));
+		/* Some of it is on disk before it is full. */
+		if (i == events / 8)
+			wait_for_bytes(i * 16);
+	}
+	if (!trace_enabled())
+		return 2;
+	trace_close();
+	return 0;
+}
+
+static void a_full_disk_drops_and_counts_and_the_program_goes_on(void **state)
+{
+	const int64_t events = 20000;
 	int status;
 	pid_t pid = fork();
+	json_object *f;
+	int64_t there;
 
+	if (!pid)
+		_exit(record_on_a_full_disk(events));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	f = read_file(path);
+	there = (int64_t)(count(f, "post_recv") + count(f, "text"));
+	assert_true(there > 0 && dropped(f) > 0);
+	assert_int_equal(there + dropped(f), events + events / 100);
+	json_object_put(f);
+	/* There is room again: what the spool has, which is more, since it is shorter than its text. */
+	assert_int_equal(trace_finish_spool(spool, false), 0);
+	f = read_file(path);
+	assert_true((int64_t)(count(f, "post_recv") + count(f, "text")) > there);
+	assert_int_equal(
+		(int64_t)(count(f, "post_recv") + count(f, "text")) + dropped(f), events + events / 100);
+	json_object_put(f);
+	assert_int_equal(access(spool, F_OK), -1);
+}
+
+static void a_small_file_system_that_is_full_has_a_file_that_can_be_read(void **state)
+{
+	const int64_t events = 100000;
+	json_object *f;
+	int status;
+	pid_t pid;
+
+	if (mount("none", folder, "tmpfs", 0, "size=1m")) {
+		print_message("no file system can be mounted here: %s\n", strerror(errno));
+		skip();
+	}
+	pid = fork();
 	if (!pid) {
-		/* RLIMIT_FSIZE stands in for it. */
-		signal(SIGXFSZ, SIG_IGN);
-		syscall(SYS_setrlimit, 1, &limit);
 		freopen("/dev/null", "w", stderr);
 		if (trace_open(path))
 			_exit(1);
-		for (int i = 0; i < 10000 && trace_enabled(); i++) {
+		for (int64_t i = 0; i < events; i++) {
 			trace_point(TRACE_POST_RECV, 1, (uint64_t)i);
-			usleep(i % 100 ? 0 : 1000);
+			if (i % 1000 == 0)
+				usleep(1000);
 		}
 		trace_close();
-		_exit(trace_enabled() ? 2 : 0);
+		_exit(0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
+	f = json_object_from_file(path);
+	umount(folder);
 	assert_int_equal(status, 0);
-	json_object_put(read_file(path));
+	assert_non_null(f);
+	assert_true(dropped(f) > 0);
+	assert_int_equal((int64_t)count(f, "post_recv") + dropped(f), events);
+	json_object_put(f);
 }
 
 /* --- ends and forks ----------------------------------------------------------------------------------------
@@ -512,22 +660,100 @@ static void the_end_of_the_process_completes_the_file(void **state)
 	json_object_put(f);
 }
 
-static void record_and_die(void)
+static void record_until_written(void)
 {
 	trace_open(path);
 	for (int i = 0; i < 1000; i++)
 		trace_point(TRACE_POST_RECV, 1, (uint64_t)i);
-	wait_for_events("post_recv", 1);
+	wait_for_events("post_recv", 1000);
+}
+
+static void record_and_die(void)
+{
+	record_until_written();
 	kill(getpid(), SIGKILL);
 }
 
-static void a_killed_process_leaves_a_file_that_can_be_read(void **state)
+static void record_and_leave(void)
+{
+	record_until_written();
+	_exit(3);
+}
+
+static void record_and_exec(void)
+{
+	record_until_written();
+	execl("/bin/true", "true", NULL);
+}
+
+/* All of it can be had; until then the file is complete. */
+static void check_left(void (*end)(void), int status)
 {
 	json_object *f;
 
-	in_child(record_and_die, SIGKILL);
+	in_child(end, status);
 	f = read_file(path);
-	assert_true(count(f, "post_recv") >= 1);
+	assert_int_equal(count(f, "process_name"), 1);
+	json_object_put(f);
+	assert_int_equal(trace_finish_spool(spool, false), 0);
+	f = read_file(path);
+	assert_int_equal(count(f, "post_recv"), 1000);
+	assert_int_equal(dropped(f), 0);
+	json_object_put(f);
+	assert_int_equal(access(spool, F_OK), -1);
+	assert_int_equal(trace_finish_spool(spool, false), -ENOENT);
+}
+
+static void a_killed_process_leaves_what_it_recorded(void **state)
+{
+	check_left(record_and_die, SIGKILL);
+}
+
+static void a_process_that_does_not_exit_in_order_leaves_what_it_recorded(void **state)
+{
+	check_left(record_and_leave, 3 << 8);
+}
+
+static void a_process_that_becomes_another_program_leaves_what_it_recorded(void **state)
+{
+	check_left(record_and_exec, 0);
+}
+
+/* Until the other process says so. */
+static void record_and_wait(void)
+{
+	char said[PATH_MAX];
+
+	snprintf(said, sizeof(said), "%s/end", folder);
+	trace_open(path);
+	for (int i = 0; i < 1000; i++)
+		trace_point(TRACE_POST_RECV, 1, (uint64_t)i);
+	while (access(said, F_OK))
+		usleep(1000);
+	trace_close();
+	_exit(0);
+}
+
+static void what_a_process_writes_is_finished_by_nobody_else_until_it_ends(void **state)
+{
+	char said[PATH_MAX];
+	json_object *f;
+	int status;
+	pid_t pid = fork();
+
+	if (!pid)
+		record_and_wait();
+	wait_for_events("post_recv", 1000);
+	assert_int_equal(trace_finish_spool(spool, false), -EAGAIN);
+	snprintf(said, sizeof(said), "%s/end", folder);
+	close(open(said, O_CREAT | O_WRONLY, 0600));
+	/* Waits, and finds that it has been done. */
+	status = trace_finish_spool(spool, true);
+	assert_true(status == 0 || status == -ENOENT);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	f = read_file(path);
+	assert_int_equal(count(f, "post_recv"), 1000);
 	json_object_put(f);
 }
 
@@ -611,14 +837,22 @@ int main(void)
 		CASE(rings_of_ended_threads_serve_others),
 		CASE(threads_without_a_ring_are_counted),
 		CASE(names_of_threads_cannot_break_the_file),
-		CASE(the_file_is_complete_while_the_process_runs),
+		CASE(the_file_is_complete_json_while_the_process_runs_and_a_copy_has_all),
+		CASE(a_copy_has_what_the_file_has_already),
+		CASE(no_spool_is_left),
+		CASE(a_spool_that_is_left_over_is_replaced),
+		CASE(a_spool_that_is_a_link_is_not_followed),
 		CASE(opening_again_goes_on_in_the_same_file),
 		CASE(what_another_process_wrote_is_left_alone),
 		CASE(what_cannot_be_written_is_an_error),
 		CASE(a_program_that_closes_the_file_gets_no_events_into_its_own),
-		CASE(a_full_disk_ends_the_timeline_and_not_the_program),
+		CASE(a_full_disk_drops_and_counts_and_the_program_goes_on),
+		CASE(a_small_file_system_that_is_full_has_a_file_that_can_be_read),
 		CASE(the_end_of_the_process_completes_the_file),
-		CASE(a_killed_process_leaves_a_file_that_can_be_read),
+		CASE(a_killed_process_leaves_what_it_recorded),
+		CASE(a_process_that_does_not_exit_in_order_leaves_what_it_recorded),
+		CASE(a_process_that_becomes_another_program_leaves_what_it_recorded),
+		CASE(what_a_process_writes_is_finished_by_nobody_else_until_it_ends),
 		CASE(a_forked_child_has_a_file_of_its_own),
 		CASE(a_child_of_a_raw_clone_may_meet_a_site),
 	};
