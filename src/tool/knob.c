@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/trace_spool.h"
 
 static const enum knob_group groups[SETTING_COUNT] = {
 	[SETTING_PROFILE_ID] = KNOB_DEVICE,
@@ -139,6 +140,7 @@ static int try_file(const char *path)
 
 static int replace_file(const char *path)
 {
+	char spool[PATH_MAX + sizeof(TRACE_SPOOL_SUFFIX)];
 	struct stat st;
 
 	if (stat(path, &st) == 0) {
@@ -151,6 +153,9 @@ static int replace_file(const char *path)
 			log_error("run: --trace %s: cannot replace the file: %s", path, strerror(errno));
 			return -errno;
 		}
+		/* What a process left for it belongs to none any more. */
+		snprintf(spool, sizeof(spool), "%s" TRACE_SPOOL_SUFFIX, path);
+		unlink(spool);
 	}
 	return 0;
 }

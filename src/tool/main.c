@@ -15,6 +15,7 @@ static const struct {
 	{ "doctor", "tell whether on-demand paging can be used here, by trying it", cmd_doctor },
 	{ "bench", "measure what pinning and on-demand paging cost here", cmd_bench },
 	{ "stat", "show the counters and regions of running programs", cmd_stat },
+	{ "trace", "finish the timeline of a program that was killed", cmd_trace },
 	{ "top", "watch a running program's page faults, live", cmd_top },
 };
 

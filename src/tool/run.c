@@ -13,6 +13,7 @@
 #include "tool/option.h"
 #include "tool/preload.h"
 #include "tool/suggest.h"
+#include "tool/trace_watch.h"
 
 #define DEVICE_NAME_MAX 31
 
@@ -136,6 +137,19 @@ static int print_env(void)
 	return fflush(stdout) ? PRELOAD_STATUS_SELF : 0;
 }
 
+/* A program that is killed leaves its timeline to be finished. */
+static void watch_timeline(void)
+{
+	const char *timeline = getenv(settings_table[SETTING_TRACE_ID].variable);
+	int err = timeline && *timeline ? trace_watch_start(timeline) : 0;
+
+	if (err)
+		log_warn("run: should the program be killed, nobody will finish its timeline (%s); 'unpin "
+			 "trace %s' does "
+			 "it then",
+			strerror(-err), timeline);
+}
+
 static int run(struct run_options *o, char **argv)
 {
 	struct program program = { .path = "" };
@@ -160,6 +174,7 @@ static int run(struct run_options *o, char **argv)
 	}
 	if (o->print_env)
 		return print_env();
+	watch_timeline();
 	err = preload_exec(&program, argv);
 	log_error("run: %s: %s", program.path, strerror(-err));
 	return preload_status(err);

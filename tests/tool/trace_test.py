@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+"""Timelines of programs that end in all manners: `unpin run --trace` and `unpin trace`. usage: trace_test.py UNPIN"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+from cases import run_all, start  # noqa: E402
+
+UNPIN = os.path.realpath(sys.argv[1])
+DEVICE = 'tl%d' % os.getpid()
+ENV = dict(os.environ, UNPIN_DEVICE=DEVICE)
+ENV.pop('LD_PRELOAD', None)
+# Enough to be sure that both processes are in the middle of it.
+RECORDED = 200000
+
+
+def run(*args, want=0):
+    return start([UNPIN] + list(args), ENV, want, 60)
+
+
+def wait(condition, what):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, 'in a minute: not ' + what
+        time.sleep(0.02)
+
+
+def read(path):
+    """The events, by name, of a timeline that must be whole; with its name first and what was dropped last."""
+    with open(path) as f:
+        events = json.load(f)
+    assert events[0]['name'] == 'process_name' and events[-1]['name'] == 'dropped_events', (events[0], events[-1])
+    names = {}
+    for e in events:
+        names[e['name']] = names.get(e['name'], 0) + 1
+    return names
+
+
+def spools(folder):
+    return [name for name in os.listdir(folder) if name.endswith('.spool')]
+
+
+def watchers(folder):
+    """Processes beside programs with a timeline in the folder."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open('/proc/%s/comm' % pid) as comm, open('/proc/%s/cmdline' % pid) as line:
+                if comm.read() == 'unpin-trace\n' and folder in line.read():
+                    found.append(int(pid))
+        except OSError:
+            pass                # it has ended meanwhile
+    return found
+
+
+class Folder(tempfile.TemporaryDirectory):
+    """Nobody is left who could write into it when it goes."""
+
+    def __exit__(self, *unused):
+        wait(lambda: not watchers(self.name), 'no process beside the program is left')
+        super().__exit__(*unused)
+
+
+class Bench:
+    """A bench and its second process, which record for a long time, in a process group of their own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.file = os.path.join(folder, 't.json')
+        self.p = subprocess.Popen([UNPIN, 'run', '--trace', self.file, '--', UNPIN, 'bench', '--pairs', '1001', '--only', 'latency',
+                                   '--json', '-'], env=ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        wait(lambda: self.p.poll() is not None or self.recorded(), 'recorded')
+        assert self.p.poll() is None, self.p.stderr.read()
+
+    def recorded(self):
+        names = spools(self.folder)
+        return len(names) == 2 and all(os.path.getsize(os.path.join(self.folder, n)) > RECORDED for n in names)
+
+    def kill(self):
+        os.killpg(self.p.pid, signal.SIGKILL)
+        self.p.communicate(timeout=60)
+        assert self.p.returncode == -signal.SIGKILL, self.p.returncode
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        if self.p.poll() is None:
+            self.kill()
+
+    def timelines(self):
+        return [os.path.join(self.folder, name) for name in sorted(os.listdir(self.folder)) if not name.endswith('.spool')]
+
+
+def killed_programs_leave_timelines_of_all_that_they_recorded():
+    with Folder() as folder, Bench(folder) as b:
+        b.kill()
+        wait(lambda: not spools(folder), 'the spools are finished')
+        assert len(b.timelines()) == 2, b.timelines()
+        for path in b.timelines():
+            names = read(path)
+            # At most 16 bytes for a moment.
+            assert names['post_send'] + names.get('post_recv', 0) + names['completion'] > RECORDED / 32, names
+
+
+def a_process_that_is_killed_while_the_program_goes_on_has_its_timeline():
+    with Folder() as folder:
+        path = os.path.join(folder, 't.json')
+        with subprocess.Popen([UNPIN, 'run', '--trace', path, '--', 'sh', '-c',
+                               '"$0" bench --pairs 1001 --only latency --json - >/dev/null 2>&1 & echo $!; read line', UNPIN],
+                              env=ENV, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True) as p:
+            try:
+                bench = int(p.stdout.readline())
+                wait(lambda: len(spools(folder)) == 2, 'both processes record')
+                os.kill(bench, signal.SIGKILL)
+                wait(lambda: not spools(folder), 'the spools are finished')
+                assert p.poll() is None
+                for name in os.listdir(folder):
+                    read(os.path.join(folder, name))
+            finally:
+                p.stdin.close()
+                p.wait(timeout=60)
+
+
+def when_nobody_watched_the_command_finishes_a_timeline():
+    with Folder() as folder, Bench(folder) as b:
+        for pid in watchers(folder):
+            os.kill(pid, signal.SIGKILL)
+        wait(lambda: not watchers(folder), 'the watcher has gone')
+        b.kill()
+        assert len(spools(folder)) == 2
+        for path in b.timelines():
+            assert 'completion' not in read(path)
+        assert '2 finished' in run('trace', b.file).stdout
+        assert not spools(folder)
+        for path in b.timelines():
+            assert read(path)['completion'] > 1000
+        assert 'nothing is left' in run('trace', b.file).stdout
+
+
+def of_a_program_that_runs_there_is_a_copy():
+    with Folder() as folder, Bench(folder) as b:
+        copy = os.path.join(folder, 'copy')
+        assert 'process_name' in read(b.file)
+        run('trace', b.file, copy)
+        first = read(copy)
+        assert first['completion'] > 1000, first
+        p = run('trace', b.file, copy, want=1)
+        assert 'name a file that does not' in p.stderr, p.stderr
+        p = run('trace', b.file, want=1)
+        assert p.stderr.count('a process is writing') == 2, p.stderr
+        b.p.send_signal(signal.SIGINT)
+        b.p.communicate(timeout=60)
+        wait(lambda: not spools(folder), 'the spools are finished')
+        assert read(b.file)['completion'] >= first['completion']
+        p = run('trace', b.file, copy + '2', want=1)
+        assert 'no process is writing' in p.stderr, p.stderr
+
+
+def the_program_is_the_process_that_was_started_and_has_no_child():
+    with Folder() as folder:
+        script = 'import os\ntry: os.wait()\nexcept ChildProcessError: print(os.getpid())'
+        p = run('run', '--trace', os.path.join(folder, 't.json'), '--', sys.executable, '-c', script)
+        assert p.stdout == '%d\n' % p.pid, (p.stdout, p.pid)
+        run('run', '--trace', os.path.join(folder, 't.json'), '--', 'sh', '-c', 'exit 7', want=7)
+        run('run', '--trace', os.path.join(folder, 't.json'), '--', 'sh', '-c', 'kill -9 $$', want=-signal.SIGKILL)
+        assert not os.listdir(folder), os.listdir(folder)
+
+
+def wrong_command_lines_are_refused():
+    assert 'which timeline' in run('trace', want=2).stderr
+    assert 'which timeline' in run('trace', 'a', 'b', 'c', want=2).stderr
+    assert 'directory cannot be read' in run('trace', '/no/such/t.json', want=1).stderr
+    assert 'Usage: unpin trace' in run('trace', '--help').stdout
+
+
+run_all(killed_programs_leave_timelines_of_all_that_they_recorded,
+        a_process_that_is_killed_while_the_program_goes_on_has_its_timeline,
+        when_nobody_watched_the_command_finishes_a_timeline, of_a_program_that_runs_there_is_a_copy,
+        the_program_is_the_process_that_was_started_and_has_no_child, wrong_command_lines_are_refused)
