@@ -269,9 +269,8 @@ static void check_implicit(struct doctor *d, struct doctor_result *r)
 		return;
 	doctor_mean(
 		r, "One region for the whole address space cannot be had; each buffer needs a registration.");
-	doctor_advise(r, "Register explicit regions with IBV_ACCESS_ON_DEMAND. It costs microseconds each, "
-			 "and nothing is "
-			 "pinned.");
+	doctor_advise(r, "Register explicit regions with IBV_ACCESS_ON_DEMAND. Each takes far less "
+			 "time than a pinned one, and nothing is pinned.");
 }
 
 static void check_prefetch(struct doctor *d, struct doctor_result *r)

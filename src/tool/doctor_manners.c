@@ -296,9 +296,10 @@ static void check_fork(struct doctor *d, struct doctor_result *r)
 		       "data is lost. On-demand regions are not concerned. The protection (ibv_fork_init) "
 		       "marks pinned pages as "
 		       "not inherited; a child that touches their neighbours crashes.");
-	doctor_advise(r, "Use Linux 5.12 or later; or register on demand; or call ibv_fork_init() "
-			 "(RDMAV_FORK_SAFE=1) and keep registered "
-			 "buffers on pages of their own.");
+	doctor_advise(r,
+		"Use Linux 5.12 or later; or register on demand; or call ibv_fork_init() "
+		"(RDMAV_FORK_SAFE=1; with huge pages RDMAV_HUGEPAGES_SAFE=1, too) and keep registered "
+		"buffers on pages of their own.");
 }
 
 /* --- containers -------------------------------------------------------------------------------------------

@@ -321,8 +321,9 @@ static void check_iommu(struct doctor *d, struct doctor_result *r)
 		       "invalidation, pinned memory once at "
 		       "registration.");
 	doctor_advise(r,
-		"If devices on this machine are trusted, add iommu=pt to the kernel's command line and "
-		"restart%s: passthrough keeps "
+		"If devices on this machine are trusted, add iommu.passthrough=1 (on x86 also written "
+		"iommu=pt) "
+		"to the kernel's command line and restart%s: passthrough keeps "
 		"the IOMMU for virtual machines and leaves the host's own devices untranslated.",
 		strstr(line, "intel_iommu=on") ? " (intel_iommu=on is there and may stay)" : "");
 }
