@@ -6,6 +6,8 @@ Runs without and with one alternate, so that whatever else the machine does meet
 time per round trip, the median and quartiles of the ratio of neighbours, and how many events were dropped. On a machine with
 other work, give the runs a share of their own, for example a cgroup with many cpu.shares, and start this in it.
 
+Each process has a processor of its own, the first two that this one may use, so that the scheduler does not move them about.
+
 Usage: trace_pingpong.py UNPIN [ROUNDS [ITERATIONS]]
 """
 import json
@@ -27,17 +29,18 @@ def listens():
 
 def pingpong(unpin, iterations, folder):
     """Microseconds per round trip; timelines in the folder, unless that is None."""
-    def start(name, *host):
+    def start(name, cpu, *host):
         trace = ['--trace', os.path.join(folder, name)] if folder else []
         return subprocess.Popen([unpin, 'run', '--device', DEVICE] + trace + [
             '--', 'ibv_rc_pingpong', '-d', DEVICE, '-g', '0', '-s', '64', '-p', PORT, '-n', str(iterations)] + list(host),
-            stdout=subprocess.PIPE, text=True)
-    server = start('server.json')
+            stdout=subprocess.PIPE, text=True, preexec_fn=lambda: os.sched_setaffinity(0, {cpu}))
+    cpus = sorted(os.sched_getaffinity(0))
+    server = start('server.json', cpus[0])
     with server:
         while not listens():
             if server.poll() is not None:
                 sys.exit('the server ended early')
-        with start('client.json', 'localhost') as client:
+        with start('client.json', cpus[-1 if len(cpus) < 2 else 1], 'localhost') as client:
             found = re.search(r'= ([0-9.]+) usec/iter', client.communicate()[0])
         if not found:
             server.kill()
