@@ -207,6 +207,7 @@ int bench_peer_make(struct bench *b, unsigned region, uint64_t length, enum endp
 	int err = peer_call(&b->peer, &q);
 
 	if (!err) {
+		b->peer_kind[region] = kind;
 		*addr = b->peer.answer.addr;
 		*rkey = b->peer.answer.rkey;
 	}
@@ -225,8 +226,11 @@ int bench_peer_compare(struct bench *b, unsigned region, uint64_t offset, uint64
 	struct peer_request q = {
 		.verb = PEER_COMPARE, .region = region, .offset = offset, .length = length, .seed = seed
 	};
+	int err = peer_call(&b->peer, &q);
 
-	return bench_fail_peer(b, peer_call(&b->peer, &q));
+	if (err == -EBADMSG && b->peer_kind[region] != ENDPOINT_PINNED)
+		return bench_wrong(b, "second process: %s", b->peer.answer.why);
+	return bench_fail_peer(b, err);
 }
 
 int bench_peer_fill(struct bench *b, unsigned region, uint64_t offset, uint64_t length, uint64_t seed)
@@ -416,6 +420,21 @@ static bool save(struct bench *b, const struct plan *plan)
 	return !err;
 }
 
+/* A report says itself what is missing in it, and why. */
+static void note_failure(struct bench *b, size_t i)
+{
+	static char keys[PARTS][32]; /* the report keeps them */
+	struct report_part *p;
+
+	snprintf(keys[i], sizeof(keys[i]), "%s", parts[i].name);
+	for (char *c = keys[i]; *c; c++)
+		*c = *c == '-' ? '_' : *c;
+	p = report_find(&b->report, keys[i]);
+	if (!p)
+		p = report_part(&b->report, keys[i], parts[i].what, "Nothing of this was measured.", NULL, 0);
+	report_note(p, "This part failed: %s.", b->why);
+}
+
 /* A part that fails has said what it measured until then; the others still run. Returns how many failed. */
 static int run_parts(struct bench *b, const struct plan *plan)
 {
@@ -435,7 +454,10 @@ static int run_parts(struct bench *b, const struct plan *plan)
 		b->part++;
 		if (err && err != -EINTR && !interrupted) {
 			bench_progress(b, "%s", "");
-			log_error("bench: %s: %s", parts[i].name, b->why[0] ? b->why : strerror(-err));
+			if (!b->why[0])
+				bench_fail(b, err, "%s", strerror(-err));
+			log_error("bench: %s: %s", parts[i].name, b->why);
+			note_failure(b, i);
 			failed++;
 		}
 		if (!save(b, plan))
@@ -490,11 +512,16 @@ static int run(struct bench *b, const struct plan *plan)
 		log_error("bench: %s", b->e.why);
 		return 1;
 	}
+	bench_look(b);
 	endpoint_close(&b->e);
 	if (prepare_folder(plan->folder))
 		return 1;
 	catch_signals();
 	note_machine(b, plan->only);
+	if (b->wrong[0]) {
+		log_error("bench: %s", b->wrong);
+		report_fact_text(&b->report, "wrong_bytes", b->wrong);
+	}
 	failed = run_parts(b, plan);
 	bench_advice(&b->report);
 	report_fact_number(&b->report, "seconds", (clock_ns() - start) / NSEC_PER_SEC);
@@ -504,7 +531,7 @@ static int run(struct bench *b, const struct plan *plan)
 	report_free(&b->report);
 	if (interrupted)
 		return 130;
-	return failed || err ? 1 : 0;
+	return failed || err || b->wrong[0] ? 1 : 0;
 }
 
 /* Our own device lives in libunpin.so: when it is asked for and the library is not there, start again with

@@ -29,7 +29,12 @@ struct bench {
 	bool progress;	      /* standard error is a terminal */
 	unsigned part, parts; /* for the bar: the part that runs, and how many will */
 	struct report report;
-	char why[512]; /* of the last failure */
+	enum endpoint_kind peer_kind[PEER_REGIONS]; /* of the regions made in the second process */
+	/* What bench_look found. */
+	char wrong[320];     /* that on-demand memory brings other bytes than were sent; "": it does not */
+	double bytes_per_s;  /* of a stream of WRITEs, about; 0: not known */
+	double faults_per_s; /* of cold pages one after the other, about; 0: not known */
+	char why[512];	     /* of the last failure */
 };
 
 /* Measures and fills in its part of the report. 0, or a negative errno after a failure that ends the part
@@ -65,6 +70,16 @@ bool bench_stopped(void);
 /* A bar and "what (done of all)" on the terminal. */
 void bench_progress(struct bench *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Looks at the device that is open: fills in wrong, bytes_per_s and faults_per_s. What fails is left at "" or
+ * 0: the parts that need it will tell. */
+void bench_look(struct bench *b);
+/* amount, halved until per_s (0: not known) of it make no more than so many seconds, but not below least: a
+ * device may be a hundred times as slow as ours, and a measurement must end. */
+uint64_t bench_fit(double per_s, uint64_t amount, uint64_t least, double seconds);
+/* What went through on-demand memory is not what was sent. 0 when bench_look has found that already, and the
+ * report says so: figures tell all the same how long requests take. Otherwise -EBADMSG with the sentence. */
+int bench_wrong(struct bench *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 /* Puts a sentence into b->why and returns err. */
 int bench_fail(struct bench *b, int err, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The same with what the endpoint or the second process said. 0 stays 0. */
@@ -75,6 +90,7 @@ int bench_fail_peer(struct bench *b, int err);
 int bench_peer_make(struct bench *b, unsigned region, uint64_t length, enum endpoint_kind kind, bool touched,
 	uint64_t *addr, uint32_t *rkey);
 int bench_peer_simple(struct bench *b, enum peer_verb verb, unsigned region);
+/* Wrong bytes in a region that is not pinned are told as bench_wrong has it. */
 int bench_peer_compare(struct bench *b, unsigned region, uint64_t offset, uint64_t length, uint64_t seed);
 int bench_peer_fill(struct bench *b, unsigned region, uint64_t offset, uint64_t length, uint64_t seed);
 

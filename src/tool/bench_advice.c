@@ -224,14 +224,29 @@ static void advise_caution(struct report_part *out, const struct report *r)
 			out, "These figures are from a quick run: measure without --quick before you act.");
 }
 
+/* The one thing to know about such a device: whether on demand would pay on it does not matter. */
+static bool advise_against(struct report_part *out, const struct report *r)
+{
+	const struct report_fact *wrong = report_find_fact(r, "wrong_bytes");
+
+	if (wrong)
+		report_note(out,
+			"Do not use on-demand memory on this device: %s. Pin, or take a kernel or firmware "
+			"on "
+			"which the bytes are right, or unpin's own device ('unpin run').",
+			wrong->text);
+	return wrong;
+}
+
 void bench_advice(struct report *r)
 {
 	static void (*const topics[])(struct report_part *, const struct report *) = { advise_break_even,
 		advise_registration, advise_fault, advise_prefetch, advise_memory, advise_pressure };
+	const size_t count = sizeof(topics) / sizeof(topics[0]);
 	struct report_part advice = { 0 }, *out;
 
 	/* Gathered first: a part without a sentence is not shown. */
-	for (size_t i = 0; i < sizeof(topics) / sizeof(topics[0]); i++)
+	for (size_t i = advise_against(&advice, r) ? count : 0; i < count; i++)
 		topics[i](&advice, r);
 	if (!advice.notes)
 		return;

@@ -104,8 +104,7 @@ static int refault(struct invalidate *v)
 			return -EINTR;
 		err = read_word(v, true, &cold);
 		if (!err && machine_compare(v->page.addr, 8, 31) < 8)
-			err = bench_fail(
-				v->b, -EBADMSG, "an RDMA READ into a page given back brought wrong data");
+			err = bench_wrong(v->b, "an RDMA READ into a page given back brought wrong data");
 		if (!err)
 			err = read_word(v, false, &warm);
 		if (!err)

@@ -197,9 +197,14 @@ static void report_style(struct report_part *p, struct latency *l, int style)
 		report_spread(p, OVER_PINNED, sample_spread(&l->ratio[style]));
 	if (style == PINGPONG_EVENT)
 		report_kind(p, &l->futex_half_ns, FUTEX_P50, FUTEX_P99);
-	report_number(p, ROUND_TRIPS, (double)atomic_load(&l->half_ns[style][ENDPOINT_ON_DEMAND].count));
+	report_number(p, ROUND_TRIPS,
+		(double)atomic_load(&l->half_ns[style][l->works[ENDPOINT_ON_DEMAND] ? ENDPOINT_ON_DEMAND
+										    : ENDPOINT_PINNED]
+					     .count));
 	if (l->why_not[0])
 		report_words(p, NOTE, "pinned: see below");
+	else if (l->b->wrong[0])
+		report_words(p, NOTE, "on demand: see below");
 }
 
 /* The slower of pinned and on demand, in microseconds. */
@@ -255,6 +260,9 @@ static void report_all(struct latency *l)
 		plot_title(plot, "The time of a small message.");
 	if (l->why_not[0])
 		report_note(p, "Pinned: %s.", l->why_not);
+	if (l->b->wrong[0])
+		report_note(p, "On demand: not played, for who waits for a number would not get it: %s.",
+			l->b->wrong);
 	report_targets(p, l);
 }
 
@@ -265,10 +273,10 @@ static int make(struct latency *l)
 	for (int k = 0; k < ENDPOINT_KINDS; k++) {
 		int err;
 
-		if (k == ENDPOINT_ON_DEMAND && !b->e.odp)
+		if (k == ENDPOINT_ON_DEMAND && (!b->e.odp || b->wrong[0]))
 			continue;
 		err = endpoint_region_make(&b->e, &l->local[k], PINGPONG_BYTES, (enum endpoint_kind)k);
-		if (err == -ENOMEM && k == ENDPOINT_PINNED && b->e.odp) {
+		if (err == -ENOMEM && k == ENDPOINT_PINNED && b->e.odp && !b->wrong[0]) {
 			snprintf(l->why_not, sizeof(l->why_not), "%s", b->e.why);
 			continue;
 		}

@@ -157,8 +157,7 @@ static void report_all(struct prefetch *f, struct report_part *p)
 		if (f->over[way].count)
 			report_spread(p, OVER_COLD, sample_spread(&f->over[way]));
 	}
-	plot = report_bars(p,
-		(struct plot_axis){ "throughput of a stream of 64 MiB, GB/s", PLOT_NUMBER, false }, WAY,
+	plot = report_bars(p, (struct plot_axis){ "throughput of the stream, GB/s", PLOT_NUMBER, false }, WAY,
 		SIZE_MAX, values, 1);
 	if (plot && f->over[PREFETCHED].count)
 		plot_title(plot,
@@ -181,6 +180,7 @@ int bench_prefetch(struct bench *b)
 		return err;
 	if (!b->e.odp)
 		return bench_no_odp(b);
+	f.length = bench_fit(b->bytes_per_s, LENGTH, DEPTH * MESSAGE, b->quick ? 0.5 : 2);
 	while (f.length > MESSAGE && 5 * f.length > machine_available())
 		f.length /= 2;
 	err = make(&f);
@@ -189,7 +189,7 @@ int bench_prefetch(struct bench *b)
 		err = bench_stopped() ? -EINTR : play_round(&f);
 	}
 	if (!err && machine_compare(f.target[ENDPOINT_ON_DEMAND].addr, f.length, 17) < f.length)
-		err = bench_fail(b, -EBADMSG, "wrong data came through a stream into prefetched memory");
+		err = bench_wrong(b, "wrong data came through a stream into prefetched memory");
 	p = report_part(&b->report, "prefetch", "What prefetch saves",
 		"One stream in WRITEs of 256 KiB, 8 at a time, through a queue pair that is connected to "
 		"itself, into "

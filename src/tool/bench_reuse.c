@@ -15,7 +15,7 @@
 #define USES_MOST  256u
 #define MESSAGE	   ((uint32_t)(256 << 10))
 #define DEPTH	   8u
-#define BYTES_MOST (1024 * MIB) /* of one life: longer ones are not played */
+#define BYTES_MOST (1024 * MIB)
 
 enum way { PINNED, ON_DEMAND, PREFETCHED, WAYS };
 
@@ -38,6 +38,7 @@ struct reuse {
 	struct ibv_qp *loop;
 	struct endpoint_region source;
 	struct report_part *part;
+	uint64_t bytes_most; /* of one life: longer ones are not played */
 	bool no_pinned, no_prefetch;
 };
 
@@ -69,7 +70,7 @@ static int live(struct reuse *u, enum way way, uint64_t size, unsigned uses, dou
 	endpoint_region_deregister(&r);
 	*us = BENCH_US(clock_ns() - start);
 	if (!err && machine_compare(addr, size, 5) < size)
-		err = bench_fail(u->b, -EBADMSG, "wrong data in a buffer that was used %u times", uses);
+		err = bench_wrong(u->b, "wrong data in a buffer that was used %u times", uses);
 	machine_unmap(addr, size);
 	return err;
 }
@@ -166,7 +167,7 @@ static int play_size(struct reuse *u, uint64_t size)
 		(struct plot_axis){ "time of its whole life", PLOT_US, true });
 	for (int way = 0; way < WAYS; way++)
 		plot_series(plot, names[way]);
-	for (unsigned uses = 1; !err && uses <= USES_MOST && size * uses <= BYTES_MOST; uses *= 4) {
+	for (unsigned uses = 1; !err && uses <= USES_MOST && size * uses <= u->bytes_most; uses *= 4) {
 		struct sample time[WAYS] = { 0 };
 
 		bench_progress(u->b, "reuse: %s, %u uses", units_bytes(text, size), uses);
@@ -203,6 +204,7 @@ int bench_reuse(struct bench *b)
 		return err;
 	if (!b->e.odp)
 		return bench_no_odp(b);
+	u.bytes_most = bench_fit(b->bytes_per_s, BYTES_MOST, sizes[sizeof(sizes) / sizeof(sizes[0]) - 1], 2);
 	u.part = report_part(&b->report, "reuse", "How often a buffer must be used until pinning pays",
 		"The whole life of a buffer of fresh memory: it is registered, the device writes all of it "
 		"so many times, "

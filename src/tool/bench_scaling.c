@@ -181,7 +181,7 @@ static int check(struct scaling *s)
 {
 	for (size_t i = 0; i < s->pages; i++)
 		if (machine_compare((char *)s->target.addr + i * PAGE, 8, 77) < 8)
-			return bench_fail(s->b, -EBADMSG, "wrong data in page %zu after a page fault", i);
+			return bench_wrong(s->b, "wrong data in page %zu after a page fault", i);
 	return 0;
 }
 
@@ -260,7 +260,7 @@ static void conclude(struct scaling *s)
 
 int bench_scaling(struct bench *b)
 {
-	struct scaling s = { .b = b, .pages = b->quick ? PAGES_QUICK : PAGES_FULL };
+	struct scaling s = { .b = b };
 	double one_qp = 0, one_thread = 0;
 	int err = bench_alone(b);
 
@@ -268,6 +268,8 @@ int bench_scaling(struct bench *b)
 		return err;
 	if (!b->e.odp)
 		return bench_no_odp(b);
+	s.pages = bench_fit(
+		b->faults_per_s, b->quick ? PAGES_QUICK : PAGES_FULL, 8 * QPS_MOST, b->quick ? 0.5 : 4);
 	s.part = report_part(&b->report, "scaling", "Fault throughput",
 		"Pages that nobody has touched, written at random 8 bytes each: by one thread through so "
 		"many queue pairs, "

@@ -278,9 +278,9 @@ static void report_all(struct streaming *s)
 }
 
 /* Four buffers of this size are there at once, in both processes together, and a little more. */
-static uint64_t choose_length(void)
+static uint64_t choose_length(const struct bench *b)
 {
-	uint64_t length = LENGTH;
+	uint64_t length = bench_fit(b->bytes_per_s, LENGTH, DEPTH * MESSAGE, b->quick ? 0.5 : 4);
 
 	while (length > MIB && 5 * length > machine_available())
 		length /= 2;
@@ -309,7 +309,7 @@ int bench_streaming(struct bench *b)
 		return err;
 	memset(&s, 0, sizeof(s));
 	s.b = b;
-	s.length = choose_length();
+	s.length = choose_length(b);
 	err = make(&s);
 	if (!err)
 		err = play(&s);

@@ -210,6 +210,12 @@ static void write_state(FILE *out, const struct report *r)
 		      "running, or was ended before it could say so. What is shown had been measured until "
 		      "then.</p>\n",
 			out);
+	if (report_find_fact(r, "wrong_bytes"))
+		element(out,
+			"<p class=\"warn\">What is on demand here tells how long requests take, not that "
+			"they "
+			"work: ",
+			text_fact(r, "wrong_bytes"), ".</p>\n");
 	if (flag(r, "busy"))
 		fputs("<p class=\"warn\">The machine was busy when this began: expect figures that are too "
 		      "slow, "

@@ -385,13 +385,18 @@ void report_print(const struct report *r, FILE *out)
 	const char *sep = "";
 
 	for (size_t i = 0; i < r->facts; i++) {
-		if (r->fact[i].kind == REPORT_FLAG)
+		if (r->fact[i].kind == REPORT_FLAG || strcmp(r->fact[i].key, "wrong_bytes") == 0)
 			continue;
 		report_fact_words(&r->fact[i], name, value);
 		fprintf(out, "%s%s %s", sep, name, value);
 		sep = ", ";
 	}
 	fputc('\n', out);
+	f = report_find_fact(r, "wrong_bytes");
+	if (f)
+		fprintf(out,
+			"What is on demand below tells how long requests take, not that they work: %s.\n",
+			f->text);
 	f = report_find_fact(r, "busy");
 	if (f && f->number)
 		fputs("The machine was busy when this began: expect figures that are too slow, and wide "

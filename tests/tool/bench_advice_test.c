@@ -95,12 +95,31 @@ static void without_figures_there_is_no_advice(void **state)
 	report_free(&r);
 }
 
+static void a_device_that_delivers_wrong_bytes_has_one_advice(void **state)
+{
+	static const double early[] = { 1, 2, 3, 4 }, late[] = { 2, 3, 4, 5 };
+	static const struct report_column columns[] = { { "size", "bytes", "size" } };
+	const struct plot_axis axis = { "x", PLOT_NUMBER, true };
+	struct report r = { 0 };
+	struct report_part *p = report_part(&r, "reuse", "Reuse", "Reuse.", columns, 1);
+
+	draw(report_plot(p, "1024", PLOT_LINES, axis, axis), late, early);
+	report_fact_text(&r, "wrong_bytes", "x0 delivers wrong bytes");
+	bench_advice(&r);
+	p = report_find(&r, "advice");
+	assert_non_null(p);
+	assert_int_equal(p->notes, 1);
+	assert_non_null(strstr(p->note[0], "Do not use on-demand memory on this device: x0 delivers"));
+	report_free(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pinning_pays_where_the_lines_cross),
 		cmocka_unit_test(each_answer_is_said_in_words),
 		cmocka_unit_test(without_figures_there_is_no_advice),
+		cmocka_unit_test(a_device_that_delivers_wrong_bytes_has_one_advice),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
