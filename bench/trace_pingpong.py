@@ -78,7 +78,7 @@ def main():
     low, _, high = statistics.quantiles(ratios, n=4)
     print('without %.3f us, with %.3f us per round trip; ratio %.3f (quartiles %.3f to %.3f) in %d pairs; '
           '%d events, %.2f %% dropped' % (statistics.median(plain), statistics.median(traced), statistics.median(ratios),
-                                           low, high, rounds, events, 100 * dropped / (events + dropped)))
+                                           low, high, rounds, events, 100 * dropped / max(events + dropped, 1)))
 
 
 main()

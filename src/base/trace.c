@@ -248,8 +248,12 @@ static int open_file(const char *path, bool may_replace)
 	err = claim_file(fd, may_replace, &st);
 	if (!err && !realpath(path, w.path))
 		err = -errno;
-	if (!err)
+	if (!err) {
 		err = write_opening(fd);
+		/* Half of it would be no timeline, and would keep others from beginning one. */
+		if (err)
+			unlink(w.path);
+	}
 	fd_close(fd);
 	w.dev = st.st_dev;
 	w.ino = st.st_ino;

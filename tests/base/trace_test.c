@@ -263,6 +263,23 @@ static void a_full_disk_drops_and_counts_and_the_program_goes_on(void **state)
 	assert_int_equal(access(timeline_spool, F_OK), -1);
 }
 
+static void where_there_is_no_room_for_the_first_event_no_file_is_left(void **state)
+{
+	struct rlimit limit = { 100, RLIM_INFINITY };
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		signal(SIGXFSZ, SIG_IGN);
+		setrlimit(RLIMIT_FSIZE, &limit);
+		_exit(trace_open(timeline_path) == -EFBIG && !trace_enabled() ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(access(timeline_path, F_OK), -1);
+	assert_int_equal(access(timeline_spool, F_OK), -1);
+}
+
 static void a_small_file_system_that_is_full_has_a_file_that_can_be_read(void **state)
 {
 	const int64_t events = 100000;
@@ -511,6 +528,7 @@ int main(void)
 		CASE(what_cannot_be_written_is_an_error),
 		CASE(a_program_that_closes_the_file_gets_no_events_into_its_own),
 		CASE(a_full_disk_drops_and_counts_and_the_program_goes_on),
+		CASE(where_there_is_no_room_for_the_first_event_no_file_is_left),
 		CASE(a_small_file_system_that_is_full_has_a_file_that_can_be_read),
 		CASE(the_end_of_the_process_completes_the_file),
 		CASE(a_killed_process_leaves_what_it_recorded),
