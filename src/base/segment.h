@@ -15,13 +15,15 @@
 #include <stdint.h>
 
 #include "base/hist.h"
+#include "base/usage.h"
 
 #define UNPIN_SEGMENT_NAME    "unpin-segment"
 #define UNPIN_SEGMENT_MAGIC   0x314e49504e55ull /* "UNPIN1" */
-#define UNPIN_SEGMENT_VERSION 3
+#define UNPIN_SEGMENT_VERSION 4
 #define UNPIN_SEGMENT_REGIONS 65536u
 #define UNPIN_SEGMENT_QPS     4096u /* rows; a queue pair's is its number modulo this */
 #define UNPIN_SLOW_FAULTS     16u
+#define UNPIN_PAST_REGIONS    256u
 
 /*
  * X(field, printed name, what it counts). One list for regions and for the device; the device's counter is
@@ -158,7 +160,37 @@ struct unpin_segment_region {
 	_Atomic uint32_t kind; /* enum unpin_region_kind; NONE: the row is free */
 	_Atomic uint64_t addr, length, iova;
 	_Atomic uint32_t lkey, rkey, access, pd;
+	_Atomic uint64_t registered_ns; /* CLOCK_MONOTONIC when it was asked for */
+	_Atomic uint64_t register_ns;	/* how long the application waited for it */
 	struct unpin_odp_counters odp;
+};
+
+/*
+ * A range that was registered, for as often as it was: every deregistration adds to the row of its address,
+ * length, kind and access. Rows are UNPIN_PAST_WAYS to a set, which address and length determine; a range
+ * that finds no row takes that which has had no deregistration for longest, and gives it another number.
+ */
+#define UNPIN_PAST_WAYS 4u
+struct unpin_past_region {
+	/* Odd while the row changes; a reader copies and compares. */
+	_Atomic uint32_t sequence;
+	_Atomic uint32_t kind; /* enum unpin_region_kind; NONE: the row is free */
+	_Atomic uint32_t access;
+	uint32_t unused;
+	_Atomic uint64_t number; /* of this range's time in this row; no other has it */
+	_Atomic uint64_t addr, length;
+	_Atomic uint64_t times;		    /* registrations that have ended */
+	_Atomic uint64_t register_ns;	    /* that all of them took */
+	_Atomic uint64_t lived_ns;	    /* from registration to deregistration, all of them */
+	_Atomic uint64_t first_ns, last_ns; /* CLOCK_MONOTONIC: first registered, last deregistered */
+	struct unpin_odp_counters odp;	    /* of all of them */
+	struct unpin_usage usage;
+};
+
+struct unpin_registrations {
+	_Atomic uint64_t begun, ended;
+	_Atomic uint64_t register_ns; /* all that have begun */
+	_Atomic uint64_t forgotten;   /* that have ended and are in no row of past[] any more */
 };
 
 struct unpin_segment {
@@ -183,10 +215,15 @@ struct unpin_segment {
 	struct unpin_storm storm;
 	struct hist step_ns[2][UNPIN_STEPS]; /* [0] minor, [1] major */
 	struct unpin_slow slow;
+	struct unpin_registrations registrations;
 	_Atomic uint32_t qps_high; /* rows of qp[] ever used */
-	uint32_t unused[5];	   /* so that rows of qp[] begin with a cache line */
+	uint32_t unused[13];	   /* so that rows of qp[] and usage[] begin with a cache line */
 	struct unpin_segment_region region[UNPIN_SEGMENT_REGIONS];
 	struct unpin_segment_qp qp[UNPIN_SEGMENT_QPS]; /* each in a cache line of its own */
+	/* Of the region in the row of the same index; apart from it, so that regions without traffic take no
+	 * memory for it. It belongs to the region whose sequence was the same before and after. */
+	struct unpin_usage usage[UNPIN_SEGMENT_REGIONS];
+	struct unpin_past_region past[UNPIN_PAST_REGIONS];
 };
 
 static inline void counter_add(_Atomic uint64_t *c, uint64_t n)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -194,12 +195,33 @@ static int load_settings(struct nic *nic)
 	return err;
 }
 
+/* Most programs leave their device open when they end. Before the timeline ends, which a destructor does. */
+static void tell_at_exit(void)
+{
+	struct nic *nic;
+
+	if (!trace_enabled() || !lock_try(&registry_lock))
+		return;
+	nic = atomic_load(&the_nic);
+	if (nic && nic->generation == generation_now())
+		nic_usage_tell(nic, clock_ns(), NIC_TELL_END);
+	lock_drop(&registry_lock);
+}
+
+static void register_exit_handler(void)
+{
+	atexit(tell_at_exit);
+}
+
 /* A timeline that cannot be written is no reason to go without the device. */
 static void begin_trace(const struct nic *nic)
 {
 	const char *path = nic->set.text[SETTING_TRACE_ID];
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int err = path ? trace_open(path) : 0;
 
+	if (path && !err)
+		pthread_once(&once, register_exit_handler);
 	if (err)
 		log_warn("no timeline: UNPIN_TRACE=%s: %s", path, strerror(-err));
 }
@@ -258,6 +280,7 @@ static void nic_unmake(struct nic *nic)
 	 * wire. */
 	odp_space_close(nic->odp);
 	wire_close(nic->wire);
+	nic_usage_tell(nic, clock_ns(), NIC_TELL_END);
 	trace_close();
 	nic_segment_destroy(nic);
 	nic_free(nic);

@@ -425,7 +425,12 @@ static uint64_t sweep(struct nic *nic, uint64_t at, uint64_t now)
 	traffic = atomic_exchange(&nic->traffic, false);
 	if (at == UINT64_MAX)
 		return traffic ? now + SWEEP_NS : UINT64_MAX;
-	return odp_space_sweep(nic->odp, now) || traffic ? now + SWEEP_NS : UINT64_MAX;
+	if (odp_space_sweep(nic->odp, now) || traffic) {
+		nic_usage_tell(nic, now, NIC_TELL_TICK);
+		return now + SWEEP_NS;
+	}
+	nic_usage_tell(nic, now, NIC_TELL_REST);
+	return UINT64_MAX;
 }
 
 /* A short slice lets a woken engine in before a spinning application thread has used up its own (Linux 6.12

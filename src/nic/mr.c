@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "mm/page.h"
 #include "mm/vma.h"
@@ -163,6 +164,8 @@ int nic_mr_copy_in(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint
 		err = pin_copy_in(mr->pin, burst_path(b), at, buf, len);
 	if (!err && !mr->on_demand)
 		counter_add(&mr->counters->bytes_in, len);
+	if (!err && len)
+		usage_note(mr->usage, at, len);
 	return outcome(mr, err, w);
 }
 
@@ -182,6 +185,8 @@ int nic_mr_copy_out(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uin
 		err = pin_copy_out(mr->pin, burst_path(b), at, buf, len);
 	if (!err && !mr->on_demand)
 		counter_add(&mr->counters->bytes_out, len);
+	if (!err && len)
+		usage_note(mr->usage, at, len);
 	return outcome(mr, err, w);
 }
 
@@ -211,6 +216,8 @@ int nic_mr_atomic(struct nic *nic, struct nic_burst *b, struct nic_pd *pd, uint3
 		err = step->atomic.cmp_swap
 			      ? pin_cmp_swap(mr->pin, path, at, step->atomic.compare, operand, &step->orig)
 			      : pin_fetch_add(mr->pin, path, at, operand, &step->orig);
+	if (!err)
+		usage_note(mr->usage, at, sizeof(operand));
 	return outcome(mr, err, w);
 }
 
@@ -346,6 +353,7 @@ int nic_mr_create(
 	struct nic_pd *pd, uint64_t addr, uint64_t length, uint64_t iova, int access, struct nic_mr **out)
 {
 	struct nic *nic = pd->ctx->nic;
+	uint64_t asked = clock_ns();
 	struct nic_mr *mr;
 	struct pin *pin;
 	int err = nic_context_check(pd->ctx);
@@ -376,6 +384,7 @@ int nic_mr_create(
 	atomic_fetch_add(&pd->users, 1);
 	nic_context_ref(pd->ctx);
 	atomic_fetch_add_explicit(&nic->seg->mrs, 1, memory_order_relaxed);
+	nic_usage_begin(mr, asked);
 	nic_segment_region_set(mr, pd->handle);
 	pinned_gauge(nic);
 	rundown_open(&mr->users);
@@ -390,6 +399,7 @@ void nic_mr_discard(struct nic_mr *mr)
 	mr->discarded = true;
 	nic_segment_region_clear(mr);
 	map_out(mr);
+	nic_usage_end(mr);
 	pinned_gauge(mr->nic);
 	atomic_fetch_sub_explicit(&mr->nic->seg->mrs, 1, memory_order_relaxed);
 }
@@ -411,6 +421,7 @@ void nic_mr_destroy(struct nic_mr *mr)
 /* A new translation is made beside the old one, so that a failure leaves the old one standing. */
 static int rereg_translation(struct nic_mr *mr, uint64_t addr, uint64_t length, int access)
 {
+	uint64_t asked = clock_ns();
 	struct pin *pin;
 	int err = check_range(mr->nic, addr, length, access);
 
@@ -418,8 +429,12 @@ static int rereg_translation(struct nic_mr *mr, uint64_t addr, uint64_t length, 
 		err = pin_for(mr->nic, addr, length, access, &pin);
 	if (err)
 		return err;
+	nic_segment_region_clear(mr);
 	map_out(mr);
+	nic_usage_end(mr);
+	counters_reset(mr->counters);
 	map_in(mr, addr, length, access, pin);
+	nic_usage_begin(mr, asked);
 	return 0;
 }
 

@@ -61,6 +61,10 @@ struct nic_mr {
 	struct pin *pin; /* when pinned */
 	struct odp_region region;	     /* when on demand */
 	struct unpin_odp_counters *counters; /* in the exported segment */
+	struct unpin_usage *usage;	     /* likewise */
+	/* What the timeline has been told: at all, and up to how many accesses (usage.c). */
+	_Atomic bool told;
+	_Atomic uint64_t told_accesses;
 	struct nic *nic;
 	uint32_t row;
 	struct list free; /* under nic->lock */
@@ -300,6 +304,15 @@ struct nic {
 		engine_until; /* when the sleeping engine looks at timers by itself; 0: it is awake */
 	_Atomic bool traffic; /* since the last sweep */
 
+	/* What the timeline is told of memory's usage (usage.c). */
+	_Atomic uint64_t tell_at;  /* not before */
+	_Atomic uint32_t tell_row; /* the row of mr[] that was looked at last */
+	/* Under lock: numbers given out to rows of the segment's past[], the row that was looked at last,
+	 * and how many times of each range have been told. */
+	uint64_t past_numbers;
+	uint32_t past_row;
+	uint64_t past_told[UNPIN_PAST_REGIONS];
+
 	struct lock rx_pool_lock;
 	_Atomic(struct wire_rx *) rx_spare; /* one free buffer that costs no lock */
 	struct list rx_pool;		    /* free wire_rx buffers */
@@ -312,11 +325,22 @@ int nic_segment_create(struct nic *nic);
 void nic_segment_destroy(struct nic *nic);
 void nic_segment_region_set(struct nic_mr *mr, uint32_t pd);
 void nic_segment_region_clear(struct nic_mr *mr);
+enum unpin_region_kind nic_segment_region_kind(const struct nic_mr *mr);
 /* A queue pair's row begins; is brought up to date; ends. Under the run lock. Cheap enough for the end of
  * each run. */
 void nic_segment_qp_new(struct nic_qp *qp);
 void nic_segment_qp_set(struct nic_qp *qp);
 void nic_segment_qp_clear(const struct nic_qp *qp);
+
+/* usage.c. A region begins; the application asked for it then. Before it is shown in the segment. */
+void nic_usage_begin(struct nic_mr *mr, uint64_t asked_ns);
+/* It has ended, nobody uses it; it still says what it was. Takes nic->lock. */
+void nic_usage_end(struct nic_mr *mr);
+/* Tells the timeline what has happened to regions since it was told last: once a second at most; now, since
+ * there is nothing more to do for some time; or all of it, at the end. Otherwise some of them, if there are
+ * many. Nothing when there is no timeline. Takes nic->lock. */
+enum nic_usage_tell { NIC_TELL_TICK, NIC_TELL_REST, NIC_TELL_END };
+void nic_usage_tell(struct nic *nic, uint64_t now, enum nic_usage_tell when);
 
 int nic_engine_start(struct nic *nic);
 void nic_engine_stop(struct nic *nic);

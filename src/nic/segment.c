@@ -64,7 +64,7 @@ void nic_segment_destroy(struct nic *nic)
 	nic->seg_fd = -1;
 }
 
-static enum unpin_region_kind region_kind(const struct nic_mr *mr)
+enum unpin_region_kind nic_segment_region_kind(const struct nic_mr *mr)
 {
 	return mr->implicit ? UNPIN_REGION_IMPLICIT : mr->on_demand ? UNPIN_REGION_ODP : UNPIN_REGION_PINNED;
 }
@@ -82,7 +82,7 @@ void nic_segment_region_set(struct nic_mr *mr, uint32_t pd)
 	uint32_t key = atomic_load(&mr->key), high = atomic_load(&seg->regions_high);
 
 	row_begin(row);
-	atomic_store_explicit(&row->kind, region_kind(mr), memory_order_relaxed);
+	atomic_store_explicit(&row->kind, nic_segment_region_kind(mr), memory_order_relaxed);
 	atomic_store_explicit(&row->addr, mr->addr, memory_order_relaxed);
 	atomic_store_explicit(&row->length, mr->implicit ? SIZE_MAX : mr->length, memory_order_relaxed);
 	atomic_store_explicit(&row->iova, mr->iova, memory_order_relaxed);

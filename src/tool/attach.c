@@ -275,6 +275,59 @@ int attach_read(struct attach *a)
 	return err ? err : read_qps(a);
 }
 
+static int read_usage(struct attach *a, uint32_t i)
+{
+	struct unpin_usage *u = &a->copy->usage[i];
+	uint32_t after;
+	int err = read_at(a->fd, u, sizeof(*u), offsetof(struct unpin_segment, usage[i]));
+
+	if (!err)
+		err = read_at(a->fd, &after, sizeof(after), offsetof(struct unpin_segment, region[i]));
+	if (err)
+		return err;
+	if (atomic_load(&u->shift) > 63)
+		return -EPROTO;
+	if (after != atomic_load(&a->copy->region[i].sequence))
+		memset(u, 0, sizeof(*u));
+	return 0;
+}
+
+static int read_past(struct attach *a, unsigned i)
+{
+	struct unpin_past_region *p = &a->copy->past[i];
+	size_t offset = offsetof(struct unpin_segment, past[i]);
+
+	for (int attempt = 0; attempt < ROW_ATTEMPTS; attempt++) {
+		uint32_t after;
+		int err = read_at(a->fd, p, sizeof(*p), offset);
+
+		if (!err)
+			err = read_at(a->fd, &after, sizeof(after), offset);
+		if (err)
+			return err;
+		if ((after & 1) || after != atomic_load(&p->sequence))
+			continue;
+		return atomic_load(&p->kind) > UNPIN_REGION_IMPLICIT || atomic_load(&p->usage.shift) > 63
+			       ? -EPROTO
+			       : 0;
+	}
+	memset(p, 0, sizeof(*p));
+	return 0;
+}
+
+int attach_read_usage(struct attach *a)
+{
+	uint32_t rows = atomic_load(&a->copy->regions_high);
+	int err = 0;
+
+	for (uint32_t i = 0; !err && i < rows; i++)
+		if (atomic_load(&a->copy->region[i].kind) != UNPIN_REGION_NONE)
+			err = read_usage(a, i);
+	for (unsigned i = 0; !err && i < UNPIN_PAST_REGIONS; i++)
+		err = read_past(a, i);
+	return err;
+}
+
 void attach_close(struct attach *a)
 {
 	if (a->fd >= 0)

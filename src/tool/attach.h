@@ -36,6 +36,11 @@ int attach_fd(struct attach *a, int fd);
  * another errno of reading. */
 int attach_read(struct attach *a);
 
+/* Copies, after attach_read, how memory is used: copy->usage of the regions that are in the copy, and
+ * copy->past. The usage of a region that has changed since is emptied; rows of past[] that changed faster
+ * than they could be read have kind UNPIN_REGION_NONE. 0 or an error as above. */
+int attach_read_usage(struct attach *a);
+
 void attach_close(struct attach *a);
 
 /* The numbers of all processes, in order; to be freed. Returns how many. */

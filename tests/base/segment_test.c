@@ -78,10 +78,23 @@ static void rows_follow_the_header_and_words_are_aligned(void **state)
 		offsetof(struct unpin_segment, qp));
 	assert_int_equal(
 		offsetof(struct unpin_segment, qp) + UNPIN_SEGMENT_QPS * sizeof(struct unpin_segment_qp),
+		offsetof(struct unpin_segment, usage));
+	assert_int_equal(
+		offsetof(struct unpin_segment, usage) + UNPIN_SEGMENT_REGIONS * sizeof(struct unpin_usage),
+		offsetof(struct unpin_segment, past));
+	assert_int_equal(
+		offsetof(struct unpin_segment, past) + UNPIN_PAST_REGIONS * sizeof(struct unpin_past_region),
 		sizeof(struct unpin_segment));
 	/* A run of a queue pair writes its row each time: in one line, and nobody else's. */
 	assert_int_equal(sizeof(struct unpin_segment_qp), 64);
 	assert_int_equal(offsetof(struct unpin_segment, qp) % 64, 0);
+	/* Every access writes its region's usage: the parts begin with a line each. */
+	assert_int_equal(sizeof(struct unpin_usage) % 64, 0);
+	assert_int_equal(offsetof(struct unpin_segment, usage) % 64, 0);
+	assert_int_equal(offsetof(struct unpin_usage, end), 64);
+	assert_int_equal(offsetof(struct unpin_usage, slice) % 64, 0);
+	assert_int_equal(offsetof(struct unpin_usage, page) % 64, 0);
+	assert_int_equal(UNPIN_PAST_REGIONS % UNPIN_PAST_WAYS, 0);
 	assert_int_equal(sizeof(struct unpin_segment_region) % 8, 0);
 	assert_int_equal(offsetof(struct unpin_segment_region, odp) % 8, 0);
 	assert_int_equal(offsetof(struct unpin_segment, region) % 8, 0);

@@ -63,6 +63,40 @@ static void a_good_segment_is_copied(void **state)
 	attach_close(&a);
 }
 
+static void how_memory_is_used_is_copied_if_it_is_the_regions_own(void **state)
+{
+	struct attach a;
+
+	usage_begin(&made->usage[1], 0x1000, 0x1000);
+	usage_note(&made->usage[1], 0x1000, 8);
+	usage_note(&made->usage[0], 0x1000, 8);
+	made->past[7].kind = UNPIN_REGION_PINNED;
+	made->past[7].times = 3;
+	assert_int_equal(attach_fd(&a, dup(made_fd)), 0);
+	assert_int_equal(attach_read(&a), 0);
+	assert_int_equal(attach_read_usage(&a), 0);
+	assert_int_equal(a.copy->usage[1].accesses, 1);
+	/* Nobody's. */
+	assert_int_equal(a.copy->usage[0].accesses, 0);
+	assert_int_equal(a.copy->past[7].times, 3);
+	/* It is another region now, and that row is being changed. */
+	made->region[1].sequence += 2;
+	made->past[7].sequence = 1;
+	assert_int_equal(attach_read_usage(&a), 0);
+	assert_int_equal(a.copy->usage[1].accesses, 0);
+	assert_int_equal(a.copy->past[7].kind, UNPIN_REGION_NONE);
+	made->past[7].sequence = 2;
+	made->past[7].kind = UNPIN_REGION_IMPLICIT + 1;
+	assert_int_equal(attach_read_usage(&a), -EPROTO);
+	made->past[7].kind = UNPIN_REGION_PINNED;
+	made->past[7].usage.shift = 64;
+	assert_int_equal(attach_read_usage(&a), -EPROTO);
+	made->past[7].usage.shift = 0;
+	made->usage[1].shift = 64;
+	assert_int_equal(attach_read_usage(&a), -EPROTO);
+	attach_close(&a);
+}
+
 static void the_segment_of_a_process_is_found_by_name(void **state)
 {
 	struct attach a;
@@ -219,6 +253,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_good_segment_is_copied, make, unmake),
+		cmocka_unit_test_setup_teardown(
+			how_memory_is_used_is_copied_if_it_is_the_regions_own, make, unmake),
 		cmocka_unit_test_setup_teardown(the_segment_of_a_process_is_found_by_name, make, unmake),
 		cmocka_unit_test_setup_teardown(another_format_is_refused, make, unmake),
 		cmocka_unit_test_setup_teardown(a_storm_of_no_cause_that_exists_is_refused, make, unmake),
