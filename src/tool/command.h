@@ -5,6 +5,7 @@
 
 #define EXIT_USAGE 2
 
+int cmd_advise(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);

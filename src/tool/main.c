@@ -17,6 +17,7 @@ static const struct {
 	{ "stat", "show the counters and regions of running programs", cmd_stat },
 	{ "trace", "finish the timeline of a program that was killed", cmd_trace },
 	{ "top", "watch a running program's page faults, live", cmd_top },
+	{ "advise", "tell how a program's memory should be registered", cmd_advise },
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
