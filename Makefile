@@ -5,6 +5,7 @@
 #   make            build/unpin and build/libunpin.so, usable in place
 #   make demo       install what is missing, build, and run the quick bench
 #   make test       install what is missing, build, and run every test (SUITE=users,clients  K=pattern  JOBS=2)
+#   make test-kernel  the tools in a guest with a newer kernel, on its software RDMA device (builds the guest the first time)
 #   make soak       ten minutes of everything at once (SECONDS=600  SEED=)
 #   make install    DESTDIR= PREFIX=/usr/local LIBDIR=lib/TRIPLET
 #   make fmt, make lint, make clean
@@ -23,7 +24,7 @@ THINGS := unpin libunpin.so examples/on_demand
 TRIPLET = $(shell cc -print-multiarch 2>/dev/null)
 LIBDIR  = $(if $(TRIPLET),lib/$(TRIPLET),lib)
 
-.PHONY: all demo test soak install fmt lint clean
+.PHONY: all demo test test-kernel soak install fmt lint clean
 
 all:
 	@scripts/deps.sh check build
@@ -38,6 +39,11 @@ test:
 	@scripts/deps.sh install build test
 	@scripts/build.sh $(BUILD) "$(JOBS)" -Dtests=true
 	@tests/run --build $(BUILD) $(if $(JOBS),--build-jobs $(JOBS)) $(if $(SUITE),--suite $(SUITE)) $(if $(K),-k '$(K)')
+
+test-kernel:
+	@scripts/deps.sh install build test vm
+	@scripts/build.sh $(BUILD) "$(JOBS)" -Dtests=true
+	@tests/run --build $(BUILD) --suite kernel $(if $(K),-k '$(K)')
 
 soak:
 	@scripts/deps.sh install build test

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 #
-# deps.sh check|install GROUP...    GROUP: build, test
+# deps.sh check|install GROUP...    GROUP: build, test, vm
 #
 # check    names the missing Debian packages and the command that installs them; status 1 when any is missing
 # install  installs the missing ones as root or with sudo; calls neither apt nor sudo when nothing is missing
@@ -12,10 +12,12 @@ set -eu
 build_packages='gcc libc6-dev meson ninja-build pkgconf libibverbs-dev libjson-c-dev libmnl-dev libncurses-dev liburing-dev'
 # python3 and util-linux are the runner's; the rest are the clients that the tests run and the library they use.
 test_packages='libcmocka-dev python3 util-linux iproute2 ibverbs-utils perftest python3-pyverbs rdma-core gdb tmux chromium'
+# The guest of tests/vm: what builds it, and what runs it.
+vm_packages='qemu-system-x86 mmdebstrap squashfs-tools-ng cpio gzip xz-utils debian-archive-keyring'
 
 usage()
 {
-	echo "usage: $0 check|install build|test..." >&2
+	echo "usage: $0 check|install build|test|vm..." >&2
 	exit 2
 }
 
@@ -27,6 +29,7 @@ for group; do
 	case $group in
 	build) wanted="$wanted $build_packages" ;;
 	test) wanted="$wanted $test_packages" ;;
+	vm) wanted="$wanted $vm_packages" ;;
 	*) usage ;;
 	esac
 done

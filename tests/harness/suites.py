@@ -163,6 +163,11 @@ def pyverbs(runner):
     return rdma_core.all(runner)
 
 
+def kernel(runner):
+    from . import kernel as of_the_guest
+    return of_the_guest.tests(runner)
+
+
 # name -> (tests of it, may they run beside each other). In the order of the run: what is quick and basic first.
 SUITES = {
     'source': (source, False),
@@ -175,7 +180,10 @@ SUITES = {
     'nonroot': (nonroot, False),
     'asan': (asan, True),
     'tsan': (tsan, True),
+    'kernel': (kernel, False),
 }
+# Only when they are named: what they need is large.
+ON_REQUEST = ('kernel',)
 
 
 def session(runner, test, env=None):
