@@ -109,6 +109,24 @@ static void a_spool_that_is_left_over_is_replaced(void **state)
 	assert_int_equal(access(timeline_spool, F_OK), -1);
 }
 
+static void what_has_taken_the_place_of_file_and_spool_is_left_alone(void **state)
+{
+	struct stat st;
+
+	assert_int_equal(trace_open(timeline_path), 0);
+	trace_point(TRACE_POST_RECV, 1, 1);
+	/* Not removed: the new ones would have their numbers. */
+	assert_int_equal(rename(timeline_path, timeline_copy), 0);
+	assert_int_equal(unlink(timeline_spool), 0);
+	close(open(timeline_path, O_WRONLY | O_CREAT, 0600));
+	close(open(timeline_spool, O_WRONLY | O_CREAT, 0600));
+	trace_close();
+	assert_int_equal(stat(timeline_path, &st), 0);
+	assert_int_equal(st.st_size, 0);
+	assert_int_equal(stat(timeline_spool, &st), 0);
+	assert_int_equal(st.st_size, 0);
+}
+
 static void a_spool_that_is_a_link_is_not_followed(void **state)
 {
 	char other[PATH_MAX];
@@ -522,6 +540,7 @@ int main(void)
 		CASE(a_copy_has_what_the_file_has_already),
 		CASE(no_spool_is_left),
 		CASE(a_spool_that_is_left_over_is_replaced),
+		CASE(what_has_taken_the_place_of_file_and_spool_is_left_alone),
 		CASE(a_spool_that_is_a_link_is_not_followed),
 		CASE(opening_again_goes_on_in_the_same_file),
 		CASE(what_another_process_wrote_is_left_alone),
