@@ -188,6 +188,15 @@ static void what_stands_before_damage_is_kept_and_the_spool_stays(void **state)
 	assert_int_equal(count("post_send"), 1);
 }
 
+static void half_an_event_is_damage(void **state)
+{
+	create();
+	assert_int_equal(append(TRACE_SPOOL_EVENTS, "fifteen bytes..", 15), 0);
+	append_moment(1);
+	assert_int_equal(finish(), -EINVAL);
+	assert_int_equal(count("post_send"), 0);
+}
+
 static void a_spool_that_belongs_to_another_file_does_nothing_to_it(void **state)
 {
 	static const uint64_t resumes[] = { 0, 1, 4, 5, 1u << 20, INT64_MAX, UINT64_MAX };
@@ -302,6 +311,7 @@ int main(void)
 		CASE(a_text_that_is_no_event_is_counted_as_dropped),
 		CASE(a_block_that_was_being_written_counts_as_far_as_it_goes),
 		CASE(what_stands_before_damage_is_kept_and_the_spool_stays),
+		CASE(half_an_event_is_damage),
 		CASE(a_spool_that_belongs_to_another_file_does_nothing_to_it),
 		CASE(links_and_things_that_are_no_files_are_refused),
 		CASE(a_timeline_that_has_gone_is_not_made_anew),

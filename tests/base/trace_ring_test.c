@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/trace.h"
 #include "timeline.h"
 
@@ -114,6 +115,36 @@ static void rings_of_ended_threads_serve_others(void **state)
 	json_object_put(f);
 }
 
+/* A short event has no room for them. */
+static void large_arguments_and_the_time_are_kept(void **state)
+{
+	uint64_t before, after;
+	json_object *f, *o;
+
+	assert_int_equal(trace_open(timeline_path), 0);
+	before = clock_ns();
+	trace_point(TRACE_COMPLETION, 0xffffff, 1);
+	trace_point(TRACE_COMPLETION, 0x1000001, 2);
+	trace_point(TRACE_COMPLETION, UINT64_MAX, UINT64_MAX);
+	after = clock_ns();
+	trace_close();
+	f = timeline_read(timeline_path);
+	assert_int_equal(
+		json_object_get_int64(timeline_argument(timeline_find(f, "completion", 0), "qp")), 0xffffff);
+	assert_int_equal(
+		json_object_get_int64(timeline_argument(timeline_find(f, "completion", 1), "qp")), 0x1000001);
+	assert_string_equal(
+		json_object_get_string(timeline_argument(timeline_find(f, "completion", 2), "qp")),
+		"0xffffffffffffffff");
+	/* To a hundred microseconds: two clocks are compared. */
+	for (size_t i = 0; i < 3; i++) {
+		o = timeline_find(f, "completion", i);
+		assert_true(timeline_number(o, "ts") * 1000 + 1e5 > (double)before);
+		assert_true(timeline_number(o, "ts") * 1000 - 1e5 < (double)after);
+	}
+	json_object_put(f);
+}
+
 static pthread_barrier_t all_there;
 
 static void *record_together(void *arg)
@@ -170,6 +201,7 @@ int main(void)
 		CASE(what_a_full_ring_drops_is_counted_in_the_file),
 		CASE(many_threads_have_their_events_in_order),
 		CASE(rings_of_ended_threads_serve_others),
+		CASE(large_arguments_and_the_time_are_kept),
 		CASE(threads_without_a_ring_are_counted),
 		CASE(names_of_threads_cannot_break_the_file),
 	};
