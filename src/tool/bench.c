@@ -520,7 +520,7 @@ static int run(struct bench *b, const struct plan *plan)
 	note_machine(b, plan->only);
 	if (b->wrong[0]) {
 		log_error("bench: %s", b->wrong);
-		report_fact_text(&b->report, "wrong_bytes", b->wrong);
+		report_fact_text(&b->report, "wrong_data", b->wrong);
 	}
 	failed = run_parts(b, plan);
 	bench_advice(&b->report);

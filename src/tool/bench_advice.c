@@ -227,7 +227,7 @@ static void advise_caution(struct report_part *out, const struct report *r)
 /* The one thing to know about such a device: whether on demand would pay on it does not matter. */
 static bool advise_against(struct report_part *out, const struct report *r)
 {
-	const struct report_fact *wrong = report_find_fact(r, "wrong_bytes");
+	const struct report_fact *wrong = report_find_fact(r, "wrong_data");
 
 	if (wrong)
 		report_note(out,

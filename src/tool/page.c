@@ -210,12 +210,12 @@ static void write_state(FILE *out, const struct report *r)
 		      "running, or was ended before it could say so. What is shown had been measured until "
 		      "then.</p>\n",
 			out);
-	if (report_find_fact(r, "wrong_bytes"))
+	if (report_find_fact(r, "wrong_data"))
 		element(out,
 			"<p class=\"warn\">What is on demand here tells how long requests take, not that "
 			"they "
 			"work: ",
-			text_fact(r, "wrong_bytes"), ".</p>\n");
+			text_fact(r, "wrong_data"), ".</p>\n");
 	if (flag(r, "busy"))
 		fputs("<p class=\"warn\">The machine was busy when this began: expect figures that are too "
 		      "slow, "
@@ -252,6 +252,8 @@ static void write_facts(FILE *out, const struct report *r)
 
 	fputs("<h2 id=\"machine\">The machine and the run</h2>\n<table>\n", out);
 	for (size_t i = 0; i < r->facts; i++) {
+		if (strcmp(r->fact[i].key, "wrong_data") == 0)
+			continue; /* stands on top */
 		report_fact_words(&r->fact[i], name, value);
 		element(out, "<tr><th class=\"w\">", name, "</th>");
 		element(out, "<td class=\"w\">", value, "</td></tr>\n");

@@ -385,14 +385,14 @@ void report_print(const struct report *r, FILE *out)
 	const char *sep = "";
 
 	for (size_t i = 0; i < r->facts; i++) {
-		if (r->fact[i].kind == REPORT_FLAG || strcmp(r->fact[i].key, "wrong_bytes") == 0)
+		if (r->fact[i].kind == REPORT_FLAG || strcmp(r->fact[i].key, "wrong_data") == 0)
 			continue;
 		report_fact_words(&r->fact[i], name, value);
 		fprintf(out, "%s%s %s", sep, name, value);
 		sep = ", ";
 	}
 	fputc('\n', out);
-	f = report_find_fact(r, "wrong_bytes");
+	f = report_find_fact(r, "wrong_data");
 	if (f)
 		fprintf(out,
 			"What is on demand below tells how long requests take, not that they work: %s.\n",

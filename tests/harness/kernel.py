@@ -171,7 +171,7 @@ class Lab:
         failures = [n for p in parts.values() for n in p['notes'] if 'part failed' in n]
         assert not failures, failures
         # What rxe cannot do is told where it would have stood, and what it does wrong on top, in the advice, and on standard error.
-        assert 'wrong bytes' in result['wrong_bytes'] and 'doctor -d rxe0' in result['wrong_bytes'], result['wrong_bytes']
+        assert 'wrong bytes' in result['wrong_data'] and 'doctor -d rxe0' in result['wrong_data'], result['wrong_data']
         with open(os.path.join(folder, 'index.html')) as f:
             assert 'delivers wrong bytes' in f.read()
         assert text.startswith('unpin: error: bench: rxe0 delivers wrong bytes'), text[:200]

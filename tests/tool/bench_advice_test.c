@@ -95,7 +95,7 @@ static void without_figures_there_is_no_advice(void **state)
 	report_free(&r);
 }
 
-static void a_device_that_delivers_wrong_bytes_has_one_advice(void **state)
+static void a_device_that_delivers_wrong_data_has_one_advice(void **state)
 {
 	static const double early[] = { 1, 2, 3, 4 }, late[] = { 2, 3, 4, 5 };
 	static const struct report_column columns[] = { { "size", "bytes", "size" } };
@@ -104,7 +104,7 @@ static void a_device_that_delivers_wrong_bytes_has_one_advice(void **state)
 	struct report_part *p = report_part(&r, "reuse", "Reuse", "Reuse.", columns, 1);
 
 	draw(report_plot(p, "1024", PLOT_LINES, axis, axis), late, early);
-	report_fact_text(&r, "wrong_bytes", "x0 delivers wrong bytes");
+	report_fact_text(&r, "wrong_data", "x0 delivers wrong bytes");
 	bench_advice(&r);
 	p = report_find(&r, "advice");
 	assert_non_null(p);
@@ -119,7 +119,7 @@ int main(void)
 		cmocka_unit_test(pinning_pays_where_the_lines_cross),
 		cmocka_unit_test(each_answer_is_said_in_words),
 		cmocka_unit_test(without_figures_there_is_no_advice),
-		cmocka_unit_test(a_device_that_delivers_wrong_bytes_has_one_advice),
+		cmocka_unit_test(a_device_that_delivers_wrong_data_has_one_advice),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
