@@ -40,6 +40,7 @@ void usage_begin(struct unpin_usage *u, uint64_t addr, uint64_t length)
 	atomic_store_explicit(&u->accesses, 0, memory_order_relaxed);
 	atomic_store_explicit(&u->sequential, 0, memory_order_relaxed);
 	atomic_store_explicit(&u->base, base, memory_order_relaxed);
+	atomic_store_explicit(&u->last_page, UINT64_MAX, memory_order_relaxed);
 	put32(&u->shift, length == UINT64_MAX ? 0 : shift);
 }
 

@@ -29,7 +29,9 @@ struct unpin_usage {
 	_Atomic uint64_t sequential; /* of those, that began where one of the last few had ended */
 	_Atomic uint64_t base;	     /* where slice 0 begins: whole pages */
 	_Atomic uint32_t shift;	     /* a slice has 1 << shift bytes, 12 or more; 0: there are none */
-	uint32_t unused[9];
+	uint32_t unused;
+	_Atomic uint64_t last_page; /* its register has been looked at just now */
+	uint64_t unused2[3];
 	/* Low halves (inverted, so that 0 is none) of the addresses where accesses ended, each at a place
 	 * that the address determines. */
 	_Atomic uint32_t end[USAGE_ENDS];
@@ -57,14 +59,14 @@ unsigned usage_slices(const struct unpin_usage *u);
 /* --- the hot path
  * -------------------------------------------------------------------------------------------- */
 
-/* Mixed twice: streams at a fixed distance from each other must not meet at every step. */
+/* Two windows of the product, since in each of them streams at a fixed distance from each other meet at every
+ * step or never. */
 static inline _Atomic uint32_t *usage_end_at(struct unpin_usage *u, uint64_t addr)
 {
 	uint64_t x = addr * 0x9e3779b97f4a7c15ull;
 
-	return &u->end[(x ^ x >> 32) * 0x9e3779b97f4a7c15ull >> 60];
+	return &u->end[(x >> 60 ^ x >> 40) % USAGE_ENDS];
 }
-_Static_assert(USAGE_ENDS == 1u << (64 - 60), "a place per value of the hash");
 
 /* One register per page and look: once the registers have grown, it only reads. */
 static inline void usage_note_page(struct unpin_usage *u, uint64_t page)
@@ -99,6 +101,7 @@ static inline void usage_count(_Atomic uint64_t *count, uint64_t n)
 static inline void usage_note(struct unpin_usage *u, uint64_t at, uint32_t length)
 {
 	uint64_t base = atomic_load_explicit(&u->base, memory_order_relaxed), end = at + length;
+	uint64_t first = at >> USAGE_PAGE_SHIFT, last = (end - 1) >> USAGE_PAGE_SHIFT;
 	uint32_t shift = atomic_load_explicit(&u->shift, memory_order_relaxed);
 	bool goes_on = atomic_load_explicit(usage_end_at(u, at), memory_order_relaxed) == (uint32_t)~at;
 
@@ -109,9 +112,12 @@ static inline void usage_note(struct unpin_usage *u, uint64_t at, uint32_t lengt
 	if (shift)
 		for (uint64_t s = (at - base) >> shift; s <= (end - 1 - base) >> shift; s++)
 			usage_note_slice(u, s);
-	if (shift != USAGE_PAGE_SHIFT)
-		for (uint64_t p = at >> USAGE_PAGE_SHIFT; p <= (end - 1) >> USAGE_PAGE_SHIFT; p++)
-			usage_note_page(u, p);
+	if (shift == USAGE_PAGE_SHIFT ||
+		(first == last && first == atomic_load_explicit(&u->last_page, memory_order_relaxed)))
+		return;
+	for (uint64_t p = first; p <= last; p++)
+		usage_note_page(u, p);
+	atomic_store_explicit(&u->last_page, last, memory_order_relaxed);
 }
 
 #endif

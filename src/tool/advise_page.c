@@ -103,7 +103,10 @@ static void print_process(const struct paper *p, const struct advise_facts *f)
 
 static char *cost(char out[UNITS_MAX], double ns)
 {
-	return ns > 0 ? units_time(out, (uint64_t)(ns + 0.5)) : strcpy(out, "not known");
+	if (ns > 0)
+		return units_time(out, (uint64_t)(ns + 0.5));
+	snprintf(out, UNITS_MAX, "not known");
+	return out;
 }
 
 static void print_costs(const struct paper *p, const struct advise_costs *c)

@@ -20,7 +20,7 @@
 #include "tool/alloc.h"
 
 /* A file may be hostile: more than a device can have is not taken. */
-#define RECORDS_MOST   (2 * UNPIN_SEGMENT_REGIONS)
+#define RECORDS_MOST   ((size_t)2 * UNPIN_SEGMENT_REGIONS)
 #define PROCESSES_MOST 1024u
 #define FLIGHTS	       1024u /* fault events that are open at once, by their numbers' low bits */
 
