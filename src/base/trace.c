@@ -280,7 +280,8 @@ static int reopen_file(void)
 
 	if (fd < 0)
 		return -errno;
-	if (fstat(fd, &st) == 0 && st.st_dev == w.dev && st.st_ino == w.ino)
+	if (fstat(fd, &st) == 0 && st.st_dev == w.dev && st.st_ino == w.ino &&
+		trace_json_is_of(fd, (uint32_t)w.pid))
 		return fd;
 	fd_close(fd);
 	return -ENOENT;

@@ -106,15 +106,18 @@ static int format_blocks(struct work *w)
 /* --- the timeline ------------------------------------------------------------------------------------------
  */
 
-/* Where the spool wants to go on, an event has ended: a trailer begins there, or another event. */
-static int check_resume(int timeline, uint64_t resume)
+/* It is the process's, and where the spool wants to go on, an event has ended: a trailer begins there, or
+ * another event. */
+static int check_resume(int timeline, const struct trace_spool_head *head)
 {
+	uint64_t resume = head->resume;
 	char there[3];
 	struct stat st;
 
 	if (fstat(timeline, &st))
 		return -errno;
-	if (!S_ISREG(st.st_mode) || resume < 4 || resume + 2 > (uint64_t)st.st_size)
+	if (!S_ISREG(st.st_mode) || resume < 4 || resume + 2 > (uint64_t)st.st_size ||
+		!trace_json_is_of(timeline, head->pid))
 		return -EINVAL;
 	if (pread(timeline, there, sizeof(there), (off_t)resume - 1) != (ssize_t)sizeof(there))
 		return -EINVAL;
@@ -123,7 +126,7 @@ static int check_resume(int timeline, uint64_t resume)
 
 static int write_timeline(struct work *w, int timeline)
 {
-	int err = check_resume(timeline, w->spool.head.resume), closed;
+	int err = check_resume(timeline, &w->spool.head), closed;
 
 	if (err)
 		return err;
@@ -233,7 +236,7 @@ static int copy_timeline(int spool, const char *path, int copy)
 	timeline = trace_spool_open(path);
 	if (timeline < 0)
 		return timeline;
-	err = check_resume(timeline, r.head.resume);
+	err = check_resume(timeline, &r.head);
 	if (!err)
 		err = copy_bytes(timeline, copy, r.head.resume + 2);
 	fd_close(timeline);

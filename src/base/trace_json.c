@@ -310,6 +310,22 @@ void trace_json_open(struct trace_json *j, const char *program)
 	put_metadata(j, OPENING, "process_name", j->pid, name);
 }
 
+/* The first event has a colon, and the number, before any byte of the process's name. */
+bool trace_json_is_of(int fd, uint32_t pid)
+{
+	char text[128], want[16], *p, *end;
+	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+
+	if (n < (ssize_t)sizeof(OPENING))
+		return false;
+	text[n] = 0;
+	end = put_decimal(want, pid);
+	*end = 0;
+	p = strstr(text, "\"pid\":");
+	return p && strncmp(text, OPENING, sizeof(OPENING) - 1) == 0 &&
+	       strncmp(p + 6, want, (size_t)(end - want)) == 0 && p[6 + (end - want)] == ',';
+}
+
 void trace_json_name(struct trace_json *j, uint32_t tid, const char *name)
 {
 	put_metadata(j, ",\n", "thread_name", tid, name);

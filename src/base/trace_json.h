@@ -48,6 +48,9 @@ void trace_json_init(struct trace_json *j, int fd, uint32_t pid, uint64_t end);
 
 /* The first event of a file: the process's name, of any bytes. */
 void trace_json_open(struct trace_json *j, const char *program);
+/* Whether a file begins as the timelines of that process do: another one may be where it was, with its
+ * inode's number even. fd is open for reading. */
+bool trace_json_is_of(int fd, uint32_t pid);
 /* The name of a thread, of any bytes; shown from here on. */
 void trace_json_name(struct trace_json *j, uint32_t tid, const char *name);
 /* An event by that thread; scale: of its ticks. */

@@ -138,9 +138,25 @@ static int try_file(const char *path)
 	return unlink(path) ? -errno : 0;
 }
 
-static int replace_file(const char *path)
+/* Whether a process of another run is writing to it. If not, what may have been left for it is nobody's. */
+static bool in_use(const char *path)
 {
 	char spool[PATH_MAX + sizeof(TRACE_SPOOL_SUFFIX)];
+	int fd, err;
+
+	snprintf(spool, sizeof(spool), "%s" TRACE_SPOOL_SUFFIX, path);
+	fd = trace_spool_open(spool);
+	if (fd < 0)
+		return false;
+	err = trace_spool_lock(fd, false);
+	if (!err)
+		trace_spool_remove(fd, spool);
+	close(fd);
+	return err == -EAGAIN;
+}
+
+static int replace_file(const char *path)
+{
 	struct stat st;
 
 	if (stat(path, &st) == 0) {
@@ -153,9 +169,6 @@ static int replace_file(const char *path)
 			log_error("run: --trace %s: cannot replace the file: %s", path, strerror(errno));
 			return -errno;
 		}
-		/* What a process left for it belongs to none any more. */
-		snprintf(spool, sizeof(spool), "%s" TRACE_SPOOL_SUFFIX, path);
-		unlink(spool);
 	}
 	return 0;
 }
@@ -175,7 +188,9 @@ static int prepare_trace(struct knobs *k, const char *path, bool replace)
 		log_error("run: --trace: the path is too long");
 		return -ENAMETOOLONG;
 	}
-	if (!replace)
+	/* Server and client are often given the same one: who comes second writes one of its own, beside it.
+	 */
+	if (!replace || in_use(k->trace))
 		return 0;
 	err = replace_file(k->trace);
 	if (err)

@@ -210,6 +210,14 @@ static void a_spool_that_belongs_to_another_file_does_nothing_to_it(void **state
 		append_moment(1);
 		assert_int_equal(finish(), -EINVAL);
 	}
+	/* Of another process, whose file has been replaced by this one. */
+	for (uint32_t pid = 7; pid <= 777; pid *= 111) {
+		const struct trace_spool_head head = { .pid = pid, .resume = json.end };
+
+		assert_int_equal(trace_spool_create(&spool, path, &head), 0);
+		append_moment(1);
+		assert_int_equal(finish(), -EINVAL);
+	}
 	assert_int_equal(stat(path, &after), 0);
 	assert_int_equal(after.st_size, before.st_size);
 	assert_int_equal(count("post_send"), 0);

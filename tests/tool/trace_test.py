@@ -128,6 +128,32 @@ def a_process_that_is_killed_while_the_program_goes_on_has_its_timeline():
                 p.wait(timeout=60)
 
 
+def two_runs_that_name_one_file_leave_two_timelines():
+    program = '"$0" bench --pairs 1001 --only latency --json - >/dev/null 2>&1 & echo $!; wait'
+    with Folder() as folder:
+        path = os.path.join(folder, 't.json')
+        runs, benches = [], []
+        try:
+            for i in range(2):
+                env = dict(ENV, UNPIN_DEVICE='%s%d' % (DEVICE, i))
+                runs.append(subprocess.Popen([UNPIN, 'run', '--trace', path, '--', 'sh', '-c', program, UNPIN], env=env,
+                                             stdout=subprocess.PIPE, text=True, start_new_session=True))
+                benches.append(int(runs[-1].stdout.readline()))
+                wait(lambda: len(spools(folder)) == 2 * (i + 1), 'two more processes record')
+        finally:
+            for pid in benches:
+                os.kill(pid, signal.SIGTERM)
+            for p in runs:
+                p.wait(timeout=60)
+                p.stdout.close()
+        wait(lambda: not spools(folder), 'the spools are finished')
+        assert len(os.listdir(folder)) == 4, os.listdir(folder)
+        for name in os.listdir(folder):
+            with open(os.path.join(folder, name)) as f:
+                pids = {e['pid'] for e in json.load(f)}
+            assert len(pids) == 1, (name, pids)
+
+
 def when_nobody_watched_the_command_finishes_a_timeline():
     with Folder() as folder, Bench(folder) as b:
         for pid in watchers(folder):
@@ -181,6 +207,6 @@ def wrong_command_lines_are_refused():
 
 
 run_all(killed_programs_leave_timelines_of_all_that_they_recorded,
-        a_process_that_is_killed_while_the_program_goes_on_has_its_timeline,
+        a_process_that_is_killed_while_the_program_goes_on_has_its_timeline, two_runs_that_name_one_file_leave_two_timelines,
         when_nobody_watched_the_command_finishes_a_timeline, of_a_program_that_runs_there_is_a_copy,
         the_program_is_the_process_that_was_started_and_has_no_child, wrong_command_lines_are_refused)
