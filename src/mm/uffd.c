@@ -103,14 +103,14 @@ static int supported_features(uint64_t *out)
 
 int uffd_probe(void)
 {
-	uint64_t features;
+	uint64_t features = 0;
 
 	return supported_features(&features);
 }
 
 static int open_fd(void)
 {
-	uint64_t features, got;
+	uint64_t features = 0, got;
 	int err = mm_have(MM_UFFD) ? supported_features(&features) : -EOPNOTSUPP;
 
 	return err ? err : procfd_raise(make_fd(FEATURES | (features & FEATURE_WP_ASYNC), &got));

@@ -121,7 +121,7 @@ static int await_shrinking(struct bench *b, struct usage before, struct usage *a
 
 static int play(struct bench *b, struct report_part *p, const struct endpoint_region *local)
 {
-	struct usage before, after, shrunk;
+	struct usage before, after, shrunk = { 0 };
 	uint64_t dense = machine_available() > 2 * GIB ? GIB : 256 * MIB;
 	const struct pattern every = { dense, MIB, MIB }, few = { SPARSE, LEAF, 8 };
 	char name[64], size[UNITS_MAX];

@@ -68,7 +68,7 @@ static int add_address(const char *label, const char *address)
 	int ret;
 
 	memset(&req, 0, sizeof(req));
-	snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", label);
+	snprintf(req.ifr_name, sizeof(req.ifr_name), "%.*s", IFNAMSIZ - 1, label);
 	inet_pton(AF_INET, address, &in.sin_addr);
 	memcpy(&req.ifr_addr, &in, sizeof(in));
 	ret = ioctl(fd, SIOCSIFADDR, &req);
