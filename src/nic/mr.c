@@ -3,8 +3,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/capability.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -279,18 +282,34 @@ static int check_access(const struct nic *nic, int access)
 	return 0;
 }
 
+/* Bit 14 of the effective ones: the limit on locked memory does not bind, unless it is of a user namespace.
+ */
+static bool has_ipc_lock(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = { 0 };
+
+	return syscall(SYS_capget, &head, data) == 0 && data[0].effective & 1u << CAP_IPC_LOCK;
+}
+
 /* The application sees ENOMEM; the person in front of it sees why, once. */
 static void explain_limit(uint64_t length)
 {
 	static _Atomic bool told;
 	struct rlimit limit;
+	bool bound = getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
 
-	if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur == RLIM_INFINITY ||
-		atomic_exchange(&told, true))
+	if (atomic_exchange(&told, true))
 		return;
-	log_warn("cannot pin %" PRIu64 " KiB: the limit on locked memory is %" PRIu64
-		 " KiB (ulimit -l); raise it, or register with IBV_ACCESS_ON_DEMAND",
-		length >> 10, (uint64_t)limit.rlim_cur >> 10);
+	if (bound && !has_ipc_lock())
+		log_warn("cannot pin %" PRIu64 " KiB: the limit on locked memory is %" PRIu64
+			 " KiB (ulimit -l); raise it, or register with IBV_ACCESS_ON_DEMAND",
+			length >> 10, (uint64_t)limit.rlim_cur >> 10);
+	else
+		log_warn("cannot pin %" PRIu64
+			 " KiB: memory is short, or a memory cgroup's limit is reached (or, as root of a "
+			 "user namespace, that on locked memory); register with IBV_ACCESS_ON_DEMAND",
+			length >> 10);
 }
 
 /* Fills an empty (closed) row's translation; pin is for a pinned region. */
