@@ -48,7 +48,7 @@ def source(runner):
         missing = []
         for name in files.stdout.decode().split('\0'):
             path = os.path.join(runner.source, name)
-            if not re.search(r'(\.[ch]|\.sh|\.py|\.map|\.[1-8]|meson\.build|Makefile|/run)$', name) or not os.path.isfile(path):
+            if not re.search(r'(\.[ch]|\.sh|\.py|\.map|man/.*\.[1-8]|meson\.build|Makefile|/run)$', name) or not os.path.isfile(path):
                 continue
             with open(path, 'rb') as f:
                 if b'SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only' not in f.read(400):

@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "../counted_pins.h"
 #include "mm/facility.h"
 #include "mm/interpose.h"
 #include "mm/pin.h"

@@ -48,6 +48,7 @@ static int pattern(void)
 	unsigned char *p = map(pages);
 	int present = 0;
 
+	madvise(p, pages * PAGE, MADV_NOHUGEPAGE);
 	for (size_t i = 0; i < pages; i++)
 		if (i * 7 % 5 < 2)
 			p[i * PAGE] = 1;

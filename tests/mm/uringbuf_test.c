@@ -15,6 +15,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "../counted_pins.h"
+#include "../small_pages.h"
 #include "mm/facility.h"
 #include "mm/uringbuf.h"
 #include "tests/mm/child.h"

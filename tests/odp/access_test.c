@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* The data path, one thread at a time: what is raised, mapped, refused and counted. */
+#include "../small_pages.h"
 #include "fixture.h"
 
 #include <sys/wait.h>

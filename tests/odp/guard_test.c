@@ -3,6 +3,7 @@
  * The storm guard, by a clock, a counter of majors, a stall time and a headroom that the tests make up
  * (linked with --wrap=pressure_stall_us, --wrap=pressure_headroom and --wrap=log_write).
  */
+#include "../small_pages.h"
 #include "base/log.h"
 #include "fixture.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* Regions over the whole address space, and regions over the same pages. */
+#include "../small_pages.h"
 #include "fixture.h"
 
 static void everywhere(struct odp_region *r)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* Imprecise events, with a queue pair that is a table of extents. */
+#include "../small_pages.h"
 #include "fixture.h"
 
 #include "odp/raise.h"

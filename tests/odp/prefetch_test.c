@@ -3,6 +3,7 @@
  * Prefetch, with a populate() that does what a test wants before, after or instead of its work (linked with
  * --wrap=populate), and threads that cannot be made (--wrap=pthread_create).
  */
+#include "../small_pages.h"
 #include "fixture.h"
 
 #include <semaphore.h>

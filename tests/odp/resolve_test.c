@@ -4,6 +4,7 @@
  * --wrap=populate), a swap that is on when a test says so (--wrap=residency_swap_on), and threads that cannot
  * be made (--wrap=pthread_create).
  */
+#include "../small_pages.h"
 #include "fixture.h"
 
 #define CALLS 64u

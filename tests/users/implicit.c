@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../counted_pins.h"
+#include "../small_pages.h"
 #include "pair.h"
 #include "slow.h"
 

@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "../counted_pins.h"
+#include "../small_pages.h"
 #include "pair.h"
 
 #define MIB    (1024ul * 1024)

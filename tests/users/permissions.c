@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../counted_pins.h"
 #include "pair.h"
 #include "wire/shm.h"
 

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../small_pages.h"
 #include "pair.h"
 #include "slow.h"
 

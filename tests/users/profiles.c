@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../counted_pins.h"
 #include "pair.h"
 
 #define LENGTH (1ul << 20)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "../counted_pins.h"
 #include "pair.h"
 #include "slow.h"
 

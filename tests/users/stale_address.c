@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../counted_pins.h"
 #include "pair.h"
 
 #define LENGTH (16 * PAGE)
