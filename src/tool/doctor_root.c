@@ -16,8 +16,7 @@
 
 #include "tool/alloc.h"
 #include "tool/doctor.h"
-
-#define TEXT_MAX ((size_t)8 << 20)
+#include "tool/whole.h"
 
 extern char **environ;
 
@@ -53,25 +52,6 @@ static int open_file(const struct doctor *d, const char *path, int flags)
 	return d->root ? open_below(d->root_fd, path, flags) : open(path, flags | O_CLOEXEC);
 }
 
-/* Everything that can be read from fd, with NUL behind it. */
-static char *read_all(int fd)
-{
-	size_t used = 0, room = 4096;
-	char *text = alloc_grow(NULL, room, 1);
-	ssize_t n;
-
-	while (used < TEXT_MAX &&
-		((n = read(fd, text + used, room - used - 1)) > 0 || (n < 0 && errno == EINTR))) {
-		used += n > 0 ? (size_t)n : 0;
-		if (room - used < 1024) {
-			room *= 2;
-			text = alloc_grow(text, room, 1);
-		}
-	}
-	text[used] = 0;
-	return text;
-}
-
 /* A terminal obeys control characters; whoever wrote the file must not give it orders. Returns the length. */
 static void make_printable(char *text, size_t length)
 {
@@ -89,7 +69,7 @@ static char *read_path(const struct doctor *d, const char *path)
 
 	if (fd < 0)
 		return NULL;
-	text = read_all(fd);
+	text = whole_read(fd);
 	close(fd);
 	make_printable(text, strlen(text));
 	return text;
@@ -302,7 +282,7 @@ static char *unpacked(int packed)
 		close(out[0]);
 		return NULL;
 	}
-	text = read_all(out[0]);
+	text = whole_read(out[0]);
 	close(out[0]);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;

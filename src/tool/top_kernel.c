@@ -15,6 +15,7 @@
 #include "tool/alloc.h"
 #include "tool/rdmanl.h"
 #include "tool/top.h"
+#include "tool/whole.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -429,26 +430,6 @@ int top_kernel_read(struct top_kernel *k, struct top_frame *f)
 /* --- the record ------------------------------------------------------------------------------------------
  */
 
-#define TEXT_MAX ((size_t)8 << 20)
-
-static char *read_text(int fd)
-{
-	size_t used = 0, room = 4096;
-	char *text = alloc_grow(NULL, room, 1);
-	ssize_t n;
-
-	while (used < TEXT_MAX &&
-		((n = read(fd, text + used, room - used - 1)) > 0 || (n < 0 && errno == EINTR))) {
-		used += n > 0 ? (size_t)n : 0;
-		if (room - used < 1024) {
-			room *= 2;
-			text = alloc_grow(text, room, 1);
-		}
-	}
-	text[used] = 0;
-	return text;
-}
-
 static char *read_record(void *kernel, const char *path)
 {
 	const struct top_kernel *k = kernel;
@@ -459,7 +440,7 @@ static char *read_record(void *kernel, const char *path)
 	fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return NULL;
-	text = read_text(fd);
+	text = whole_read(fd);
 	close(fd);
 	return text;
 }
