@@ -56,7 +56,8 @@ static void check_present(struct doctor *d, struct doctor_result *r)
 		"loaded "
 		"(modprobe mlx5_ib for an NVIDIA card); the PCI group below looks for what keeps it "
 		"from starting. Without one: 'unpin run -- PROGRAM' gives a program a software device "
-		"with on-demand paging, and needs neither root nor a kernel module.");
+		"with on-demand paging, and needs neither root nor a kernel module; the kernel's own "
+		"is made by 'modprobe rdma_rxe' and 'rdma link add rxe0 type rxe netdev eth0', as root.");
 }
 
 static void check_port(struct doctor *d, struct doctor_result *r)
