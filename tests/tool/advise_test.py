@@ -116,7 +116,9 @@ def addresses(p):
     r = [r for r in p['regions'] if r['kind'] == 'odp']
     assert len(r) == 1, r
     r = r[0]
-    assert (r['should_be'], r['addresses'], r['length_bytes']) == ('implicit', 64, 64 * KIB), r
+    assert (r['should_be'], r['length_bytes']) == ('implicit', 64 * KIB), r
+    # One of the 64 is on its way from the regions that are registered to the ranges that have ended, at any moment.
+    assert r['addresses'] in (63, 64), r
     assert r['registrations'] >= 1000, r
     assert 'NULL, SIZE_MAX' in r['lines']['verbs'][0], r['lines']
 
