@@ -37,7 +37,7 @@ REPORT_PARTS = ('registration', 'first-touch', 'latency', 'bandwidth', 'faults',
 # Programs that use what newer kernels have (PAGEMAP_SCAN, PROCMAP_QUERY, io_uring), and do not depend on the speed of the processor.
 # README.md in tests/vm tells about the others.
 USERS = ('bytes', 'holes', 'remap', 'readonly_memory', 'fork', 'memlock', 'stale_address', 'dereg', 'cold_page', 'zero_byte', 'signals',
-         'rnr')
+         'rnr', 'not_pinned', 'profiles', 'rereg', 'implicit', 'prefetch')
 
 
 class RxeIsRight(Exception):
