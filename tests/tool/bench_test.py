@@ -428,6 +428,10 @@ def a_timeline_has_faults_posts_and_completions_of_both_processes():
         with open(path, 'w') as f:
             f.write('of another run')
         run('run', '--device', DEVICE, '--trace', path, '--', UNPIN, 'bench', '--quick', '--only', 'first-touch', '--json', '-')
+        # The second process may end after the command; a timeline is done when its spool has gone.
+        deadline = time.monotonic() + 60
+        while any(name.endswith('.spool') for name in os.listdir(folder)) and time.monotonic() < deadline:
+            time.sleep(0.02)
         files = sorted(os.listdir(folder))
         # The command, its second process, and no other.
         assert len(files) == 2 and files[0] == 'trace.json' and files[1].startswith('trace.json.'), files
