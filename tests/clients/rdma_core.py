@@ -14,7 +14,7 @@ import subprocess
 from harness.hugepages import reserved
 from harness.process import Session
 from harness.programs import Test
-from harness.result import Result
+from harness.result import Result, what_tells_why
 
 PYTHON = '/usr/bin/python3'     # the one that Debian's pyverbs is built for
 DRIVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'rdma_core_driver.py')
@@ -82,7 +82,7 @@ def allowed(name):
 
 def result_of(lines, no_huge):
     """The Result of the driver's report: one JSON object per test. no_huge: why there are no huge pages, or ''."""
-    passed, failed, notes, skipped = 0, 0, [], {}
+    passed, failed, notes, said, skipped = 0, 0, [], [], {}
     for line in lines:
         entry = json.loads(line)
         name = entry['test'].replace('tests.', '', 1)
@@ -98,8 +98,9 @@ def result_of(lines, no_huge):
             failed += 1
             what = 'skipped' if entry['outcome'] == 'skip' else 'failed'
             notes.append('%s: %s: %s' % (what, name, entry['why'].strip().splitlines()[-1] if entry['why'].strip() else ''))
+            said += [name] + ['  ' + line for line in entry['why'].strip().splitlines()[-20:]]
     notes += ['skipped %d: %s' % (len(names), why) for why, names in skipped.items()]
-    return Result(passed, failed, sum(len(n) for n in skipped.values()), notes)
+    return Result(passed, failed, sum(len(n) for n in skipped.values()), notes, said)
 
 
 def module(name):
@@ -120,6 +121,7 @@ def module(name):
         if status != 0 or left or not lines:
             result.failed += 1
             result.notes.append(why or left or ('killed by signal %d' % -status if status < 0 else 'exit status %d' % status))
+            result.said += what_tells_why(p.output())
         return result
 
     return Test('pyverbs', name, function, TIMEOUT)

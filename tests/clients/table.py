@@ -137,9 +137,10 @@ def test(row, suite, label='', env=None, wrap=(), stage=None):
         unpin = stage(runner, runner.unpin) if stage else runner.unpin
         prefix = list(wrap) + [unpin, 'run', '--']
         why = (pair if row.pair else single)(row, session, prefix)
+        said = session.accounts(runner.unpin) if why else []
         left = session.close()
         why = why or left
-        return Result.fail(why) if why else Result.ok()
+        return Result.fail(why, said) if why else Result.ok()
 
     return Test(suite, label + row.name, function, TIMEOUT)
 

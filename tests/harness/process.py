@@ -12,6 +12,8 @@ import socket
 import subprocess
 import time
 
+from .result import what_tells_why
+
 TAG = 'UNPIN_TEST_TAG'
 
 
@@ -97,6 +99,18 @@ class Session:
             backtrace(each, p.path)
         return None, 'did not end within %d s' % self.timeout
 
+    def accounts(self, unpin, grace=3):
+        """For a test that failed: how each of its processes ended, or what the device counts in it; the last it said."""
+        lines = []
+        until = time.monotonic() + grace
+        for p in self.processes:
+            status = p.wait(until - time.monotonic())
+            lines.append('%s: %s' % (os.path.basename(p.path), 'still runs' if status is None else 'status %d' % status))
+            if status is None:
+                lines += ['  ' + line for line in counters(unpin, p.pid)]
+            lines += ['  ' + line for line in what_tells_why(p.output())]
+        return lines
+
     def listening(self, p, port):
         """Waits until somebody listens on the TCP port: True, or False when p ended or time ran out."""
         while self.remaining() > 0 and p.running():
@@ -164,6 +178,17 @@ def backtrace(pid, log):
                            stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env, timeout=30)
         except subprocess.TimeoutExpired:
             out.write(b'(gdb hung)\n')
+
+
+def counters(unpin, pid):
+    """What unpin's device has counted in the process: the lines of unpin stat that are not about nothing."""
+    try:
+        done = subprocess.run([unpin, 'stat', str(pid)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=30)
+    except subprocess.TimeoutExpired:
+        return ['unpin stat hung']
+    lines = done.stdout.decode(errors='replace').splitlines()
+    return [line for line in lines if line.strip() and line.split()[1:2] != ['0']]
 
 
 def free_port():

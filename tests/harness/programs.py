@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 from .process import Session
-from .result import Result, from_program
+from .result import Result, from_program, what_tells_why
 
 
 class Test:
@@ -59,7 +59,7 @@ def build(suite, directory, jobs, options, env=None):
         session.close()
         if status == 0:
             return Result.ok()
-        return Result.fail(why or 'the build failed: see ' + p.path)
+        return Result.fail(why or 'the build failed: see ' + p.path, what_tells_why(p.output()))
 
     return Test(suite, 'build', function, 1200)
 

@@ -18,8 +18,8 @@ class Result:
         return cls(passed=1)
 
     @classmethod
-    def fail(cls, why):
-        return cls(failed=1, notes=[why])
+    def fail(cls, why, said=None):
+        return cls(failed=1, notes=[why], said=said)
 
     @classmethod
     def skip(cls, why):
