@@ -7,7 +7,7 @@
  * With libFuzzer: clang -fsanitize=fuzzer,address,undefined -Isrc -D_GNU_SOURCE tests/tool/fuzz_rdmanl.c
  * src/tool/rdmanl_answer.c src/tool/alloc.c src/base/log.c -lmnl
  */
-#include "fuzz_rdmanl.h"
+#include "../fuzz_driver.h"
 
 #include <stdio.h>
 #include <stdlib.h>

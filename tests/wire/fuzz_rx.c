@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include "../fuzz_driver.h"
 #include "fuzz_rx.h"
 
 #define MAX_STEPS 400

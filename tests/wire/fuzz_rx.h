@@ -4,9 +4,6 @@
 #ifndef UNPIN_TESTS_WIRE_FUZZ_RX_H
 #define UNPIN_TESTS_WIRE_FUZZ_RX_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 enum fuzz_step {
 	FUZZ_HELLO, /* flags(1): 1 magic, 2 version, 4 slot(2) follows, 8 door for memory, 16 memory for door,
 		       32 one fd */
@@ -29,7 +26,5 @@ enum fuzz_step {
 	FUZZ_PUNCH,   /* page(2) */
 	FUZZ_STEPS
 };
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #endif
