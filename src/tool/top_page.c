@@ -250,7 +250,8 @@ static size_t take(size_t *spare, size_t wanted, size_t given)
 	return more;
 }
 
-void top_share(const struct top_paper *p, size_t n[3])
+/* So many rows of each list there are; so many are shown. */
+static void share_room(const struct top_paper *p, size_t n[TOP_LISTS])
 {
 	size_t left = top_room(p), rows = left > 6 ? left - 3 : 3;
 	size_t wanted[3] = { n[0], n[1], n[2] }, spare;
@@ -267,14 +268,19 @@ void top_share(const struct top_paper *p, size_t n[3])
 	n[1] += take(&spare, wanted[1], n[1]);
 }
 
-static void put_all(struct top_paper *p, const struct top_view *v)
+void top_put_lists(struct top_paper *p, const struct top_view *v, const struct top_list lists[TOP_LISTS])
 {
-	size_t share[3] = { v->regions, v->qps, v->slows };
+	size_t share[TOP_LISTS];
 
-	top_share(p, share);
-	put_regions(p, v, p->look->scroll, share[0]);
-	put_qps(p, v, 0, share[1]);
-	put_slowest(p, v, 0, share[2]);
+	if (p->look->panel != TOP_ALL) {
+		lists[p->look->panel - TOP_REGIONS].put(p, v, p->look->scroll, top_room(p));
+		return;
+	}
+	for (int i = 0; i < TOP_LISTS; i++)
+		share[i] = lists[i].rows;
+	share_room(p, share);
+	for (int i = 0; i < TOP_LISTS; i++)
+		lists[i].put(p, v, i ? 0 : p->look->scroll, share[i]);
 }
 
 size_t top_rows(const struct top_view *v, enum top_panel panel)
@@ -287,21 +293,10 @@ size_t top_rows(const struct top_view *v, enum top_panel panel)
 
 static void put_lists(struct top_paper *p, const struct top_view *v)
 {
-	size_t rows = top_room(p), from = p->look->scroll;
+	const struct top_list lists[TOP_LISTS] = { { put_regions, v->regions }, { put_qps, v->qps },
+		{ put_slowest, v->slows } };
 
-	switch (p->look->panel) {
-	case TOP_REGIONS:
-		put_regions(p, v, from, rows);
-		break;
-	case TOP_QPS:
-		put_qps(p, v, from, rows);
-		break;
-	case TOP_SLOWEST:
-		put_slowest(p, v, from, rows);
-		break;
-	default:
-		put_all(p, v);
-	}
+	top_put_lists(p, v, lists);
 }
 
 /* --- help and foot ---------------------------------------------------------------------------------------

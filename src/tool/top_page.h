@@ -26,9 +26,18 @@ const char *top_bytes(char buf[UNITS_MAX], uint64_t v);
 /* Bytes as a rate; the other side may claim anything. */
 const char *top_flow(char buf[UNITS_MAX], double v);
 
-/* Three lists on one page, n of each: rows of the first, the second, the third; a heading and at least one
- * row of each where there is room, and what one list does not need, others get. */
-void top_share(const struct top_paper *p, size_t n[3]);
+/* The lists of a screen, in the order of their panels. */
+enum { TOP_LISTS = TOP_PANELS - TOP_REGIONS };
+
+struct top_list {
+	/* n rows from a row on, under a heading. */
+	void (*put)(struct top_paper *p, const struct top_view *v, size_t from, size_t n);
+	size_t rows;
+};
+
+/* The list of the panel that is looked at, or all: a heading and at least one row of each where there is
+ * room, and what one list does not need, others get. */
+void top_put_lists(struct top_paper *p, const struct top_view *v, const struct top_list lists[TOP_LISTS]);
 
 /* Of a device of the kernel. */
 void top_put_kernel_head(struct top_paper *p, const struct top_view *v);

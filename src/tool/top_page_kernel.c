@@ -183,22 +183,8 @@ static void put_counters(struct top_paper *p, const struct top_view *v, size_t f
 
 void top_put_kernel_lists(struct top_paper *p, const struct top_view *v)
 {
-	size_t rows = top_room(p), from = p->look->scroll, share[3] = { v->regions, v->qps, v->counters };
+	const struct top_list lists[TOP_LISTS] = { { put_regions, v->regions }, { put_qps, v->qps },
+		{ put_counters, v->counters } };
 
-	switch (p->look->panel) {
-	case TOP_REGIONS:
-		put_regions(p, v, from, rows);
-		break;
-	case TOP_QPS:
-		put_qps(p, v, from, rows);
-		break;
-	case TOP_SLOWEST:
-		put_counters(p, v, from, rows);
-		break;
-	default:
-		top_share(p, share);
-		put_regions(p, v, from, share[0]);
-		put_qps(p, v, 0, share[1]);
-		put_counters(p, v, 0, share[2]);
-	}
+	top_put_lists(p, v, lists);
 }

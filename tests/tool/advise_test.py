@@ -15,7 +15,7 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-from cases import NOBODY, Everyones, run_all, start  # noqa: E402
+from cases import NOBODY, Everyones, ready, run_all, start  # noqa: E402
 
 UNPIN, APP = map(os.path.realpath, sys.argv[1:3])
 DEVICE = 'adv%d' % os.getpid()
@@ -24,24 +24,9 @@ ENV.pop('LD_PRELOAD', None)
 KIB, MIB = 1 << 10, 1 << 20
 
 
-@contextlib.contextmanager
 def app(kind, trace=None, last=''):
     """An application that has come to the point where the answer is known; what it is told at the end."""
-    p = subprocess.Popen([UNPIN, 'run'] + (['--trace', trace] if trace else []) + ['--', APP, kind], env=ENV, stdin=subprocess.PIPE,
-                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        said = p.stdout.readline()
-        if said != 'ready\n':
-            raise AssertionError('%s does not begin (status %s): %s' % (kind, p.wait(timeout=30), said + p.stdout.read()))
-        yield p
-        if p.poll() is None:
-            p.stdin.write(last)
-            p.stdin.close()
-            assert p.wait(timeout=30) == 0, p.stdout.read()
-    finally:
-        if p.poll() is None:
-            p.kill()
-        p.wait()
+    return ready([UNPIN, 'run'] + (['--trace', trace] if trace else []) + ['--', APP, kind], ENV, last)
 
 
 def advise(*args, want=0, wrap=(), program=UNPIN, timeout=120):

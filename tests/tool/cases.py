@@ -3,6 +3,7 @@
 Cases of a test that starts the command from outside: each is a function whose name is the sentence that it proves. Output is in
 cmocka's format.
 """
+import contextlib
 import os
 import shutil
 import subprocess
@@ -48,6 +49,31 @@ def start(command, env, want, timeout):
     done = subprocess.CompletedProcess(command, p.returncode, out, err)
     done.pid = p.pid
     return done
+
+
+@contextlib.contextmanager
+def ready(command, env, last=''):
+    """
+    A program that runs beside the case: it has said "ready", and ends with status 0 after its standard input has brought it
+    last and ended. If it ends before it is ready, with status 77, it has said why it cannot be tried here.
+    """
+    p = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        said = p.stdout.readline()
+        if said != 'ready\n':
+            said += p.stdout.read()
+            if p.wait(timeout=30) == 77:
+                raise Skip(said.strip())
+            raise AssertionError('it does not begin (status %s): %s\n%s' % (p.returncode, ' '.join(command), said))
+        yield p
+        if p.poll() is None:
+            p.stdin.write(last)
+            p.stdin.close()
+            assert p.wait(timeout=30) == 0, p.stdout.read()
+    finally:
+        if p.poll() is None:
+            p.kill()
+        p.wait()
 
 
 class Everyones:

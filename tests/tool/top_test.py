@@ -4,7 +4,6 @@
 `unpin top` from outside: on processes whose page faults have a known cause, as lines, as JSON and on a terminal that tmux
 keeps. usage: top_test.py UNPIN LOAD
 """
-import contextlib
 import json
 import os
 import re
@@ -14,7 +13,7 @@ import time
 
 sys.dont_write_bytecode = True
 import terminal  # noqa: E402
-from cases import NOBODY, Everyones, Skip, run_all, start  # noqa: E402
+from cases import NOBODY, Everyones, Skip, ready, run_all, start  # noqa: E402
 
 UNPIN, LOAD = map(os.path.realpath, sys.argv[1:3])
 DEVICE = 'top%d' % os.getpid()
@@ -22,25 +21,8 @@ ENV = dict(os.environ, UNPIN_DEVICE=DEVICE)
 ENV.pop('LD_PRELOAD', None)
 
 
-@contextlib.contextmanager
 def load(*args, settings=()):
-    p = subprocess.Popen([UNPIN, 'run'] + list(settings) + ['--', LOAD] + list(args), env=ENV, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                         stderr=subprocess.STDOUT, text=True)
-    try:
-        said = p.stdout.readline()
-        if said != 'ready\n':
-            said += p.stdout.read()
-            if p.wait(timeout=30) == 77:
-                raise Skip(said.strip())
-            raise AssertionError('the load does not begin (status %s): %s' % (p.returncode, said))
-        yield p
-        if p.poll() is None:
-            p.stdin.close()
-            assert p.wait(timeout=30) == 0, p.stdout.read()
-    finally:
-        if p.poll() is None:
-            p.kill()
-        p.wait()
+    return ready([UNPIN, 'run'] + list(settings) + ['--', LOAD] + list(args), ENV)
 
 
 def top(*args, want=0, wrap=(), timeout=60, program=UNPIN):
