@@ -412,14 +412,15 @@ static int admit(struct guest *g, struct peer *p)
 	if (err)
 		return err;
 	unwatch(w, g->sock);
+	/* Before any thread can take a packet: it may wake the sender for credit, and the answer must be the
+	 * first that comes. One that cannot be sent finds nobody: the socket tells. */
+	answer(g);
 	err = inbound_attach(in);
 	if (err) {
 		in->sock = -1; /* still the guest's */
 		inbound_put(in);
 		return err;
 	}
-	/* An answer that cannot be sent finds nobody: the socket tells. */
-	answer(g);
 	g->sock = -1;
 	/* What they are is known now, and that closing them does not block. */
 	close(g->memfd);

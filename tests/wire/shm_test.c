@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "base/fd.h"
+#include "wire/layout.h"
 #include "wire/meet.h"
 
 static struct party a, b;
@@ -75,6 +76,47 @@ static void what_is_sent_before_the_answer_arrives_is_not_lost(void **state)
 	party_until(&b, &b, b.ngot == 20);
 	for (uint32_t i = 0; i < 20; i++)
 		expect(sizes[i % NSIZES], i);
+}
+
+/*
+ * The linker sends calls of meet_send() here (meson.build). Before an answer goes out, another thread of the
+ * party that answers may take what lies in the ring, and has reason to wake the sender, who expects an answer
+ * and nothing else.
+ */
+int __real_meet_send(int sock, const struct layout_message *m, const int *fd, unsigned n);
+int __wrap_meet_send(int sock, const struct layout_message *m, const int *fd, unsigned n);
+
+static struct party *polls_before_answers;
+static unsigned long answers;
+
+int __wrap_meet_send(int sock, const struct layout_message *m, const int *fd, unsigned n)
+{
+	if (polls_before_answers && m->magic == LAYOUT_ANSWER_MAGIC) {
+		wire_poll(polls_before_answers->w, WIRE_RING);
+		answers++;
+	}
+	return __real_meet_send(sock, m, fd, n);
+}
+
+static void no_wake_up_comes_before_the_answer(void **state)
+{
+	uint32_t sent = 0;
+
+	while (!party_send(&ab, to_b, 1, 8, sent))
+		sent++;
+	assert_int_equal(sent, WIRE_RING);
+	assert_false(wire_arm(a.w)); /* A sleeps until there is credit */
+	polls_before_answers = &b;
+	answers = 0;
+	party_until(&b, &b, b.ngot == WIRE_RING);
+	polls_before_answers = NULL;
+	assert_int_equal(answers, 1);
+	wire_disarm(a.w);
+	party_until(&a, &a, a.ncredit == 1);
+	assert_int_equal(a.ngone + b.ngone, 0);
+	party_release_all(&b);
+	assert_int_equal(party_send(&ab, to_b, 1, 8, sent), 0);
+	party_until(&a, &b, b.ngot == WIRE_RING + 1);
 }
 
 static void a_wire_talks_to_itself(void **state)
@@ -626,6 +668,7 @@ int main(void)
 		with_two(packets_arrive_in_order_with_their_bytes),
 		with_two(a_packet_longer_than_a_segment_is_refused),
 		with_two(what_is_sent_before_the_answer_arrives_is_not_lost),
+		with_two(no_wake_up_comes_before_the_answer),
 		with_two(a_wire_talks_to_itself),
 		with_two(both_directions_work_at_once),
 		with_two(slots_out_of_range_are_refused),
