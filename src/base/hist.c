@@ -3,15 +3,6 @@
 
 #define relaxed memory_order_relaxed
 
-void hist_reset(struct hist *h)
-{
-	atomic_store_explicit(&h->count, 0, relaxed);
-	atomic_store_explicit(&h->sum, 0, relaxed);
-	atomic_store_explicit(&h->max, 0, relaxed);
-	for (unsigned i = 0; i < HIST_BUCKETS; i++)
-		atomic_store_explicit(&h->bucket[i], 0, relaxed);
-}
-
 unsigned hist_index(uint64_t value)
 {
 	unsigned msb, shift;
@@ -49,16 +40,6 @@ void hist_add(struct hist *h, uint64_t value)
 	raise_max(h, value);
 }
 
-void hist_merge(struct hist *h, const struct hist *from)
-{
-	for (unsigned i = 0; i < HIST_BUCKETS; i++)
-		atomic_fetch_add_explicit(
-			&h->bucket[i], atomic_load_explicit(&from->bucket[i], relaxed), relaxed);
-	atomic_fetch_add_explicit(&h->count, atomic_load_explicit(&from->count, relaxed), relaxed);
-	atomic_fetch_add_explicit(&h->sum, atomic_load_explicit(&from->sum, relaxed), relaxed);
-	raise_max(h, atomic_load_explicit(&from->max, relaxed));
-}
-
 uint64_t hist_quantile(const struct hist *h, double q)
 {
 	uint64_t total = 0, seen = 0, want, max = atomic_load_explicit(&h->max, relaxed);
@@ -80,11 +61,4 @@ uint64_t hist_quantile(const struct hist *h, double q)
 			return hist_upper(i) < max ? hist_upper(i) : max;
 	}
 	return max;
-}
-
-uint64_t hist_mean(const struct hist *h)
-{
-	uint64_t n = atomic_load_explicit(&h->count, relaxed);
-
-	return n ? atomic_load_explicit(&h->sum, relaxed) / n : 0;
 }

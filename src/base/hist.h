@@ -2,8 +2,8 @@
 /*
  * Log-linear histogram of unsigned 64-bit values (nanoseconds, bytes, counts): 16 linear steps per power of
  * two, so a reported percentile is at most 6.25 % above the true value. Fixed size, no allocation; it may lie
- * in shared memory. hist_add may be called by any number of threads at once; readers see a slightly older
- * state, never a torn count.
+ * in shared memory; zeroes are an empty one. hist_add may be called by any number of threads at once; readers
+ * see a slightly older state, never a torn count.
  */
 #ifndef UNPIN_BASE_HIST_H
 #define UNPIN_BASE_HIST_H
@@ -20,14 +20,10 @@ struct hist {
 	_Atomic uint32_t bucket[HIST_BUCKETS];
 };
 
-void hist_reset(struct hist *h);
 void hist_add(struct hist *h, uint64_t value);
-/* Adds all of from to h. */
-void hist_merge(struct hist *h, const struct hist *from);
 /* The smallest bucket bound that at least the fraction q (0..1) of the values does not exceed; never above
  * the recorded maximum; 0 when empty. */
 uint64_t hist_quantile(const struct hist *h, double q);
-uint64_t hist_mean(const struct hist *h);
 /* Index of the bucket that holds value, and the largest value that a bucket holds. */
 unsigned hist_index(uint64_t value);
 uint64_t hist_upper(unsigned index);

@@ -71,10 +71,7 @@ static int fixture_open(unsigned threads)
 	memset(&fx.storm, 0, sizeof(fx.storm));
 	memset(fixture_row, 0, sizeof(fixture_row));
 	atomic_store(&fixture_rows, 0);
-	for (unsigned i = 0; i < UNPIN_STEPS; i++) {
-		hist_reset(&fx.steps[0][i]);
-		hist_reset(&fx.steps[1][i]);
-	}
+	memset(fx.steps, 0, sizeof(fx.steps));
 	if (sigchain_install())
 		return -1;
 	return odp_space_open(&cfg, &fx.space);
