@@ -42,6 +42,7 @@ static const struct variable {
 		"one on-demand region for all memory instead of one per buffer; UCX 1.18 and later" },
 	{ UCX, "UCX_GVA_MLOCK", NULL, "whether memory is locked when that one region is used" },
 	{ UCX, "UCX_GVA_PREFETCH", NULL, "whether memory is brought in when that one region is used" },
+	{ UCX, "UCX_RCACHE_ENABLE", NULL, "whether registrations are kept to be used again" },
 	{ UCX, "UCX_IB_FORK_INIT", NULL, "whether registered memory is protected from fork" },
 	{ UCX, "UCX_IB_MLX5_DEVX", NULL, "whether objects are made past the kernel" },
 	{ UCX, "UCX_IB_MLX5_DEVX_OBJECTS", NULL, "which objects are made past the kernel" },

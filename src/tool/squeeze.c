@@ -255,46 +255,95 @@ static int take_turn(struct squeeze *s)
 /* --- the keeper --------------------------------------------------------------------------------------------
  */
 
+/* A limit that stands above what was asked for, for a moment. given is 0: it does not. Bytes. */
+struct room {
+	unsigned long long asked, given;
+};
+
+static unsigned long long number(const struct squeeze *s, const char *file)
+{
+	char text[128];
+
+	return get(s->cgroup, file, text, sizeof(text)) ? 0 : strtoull(text, NULL, 10);
+}
+
+static unsigned long long limit_of(const struct squeeze *s)
+{
+	return number(s, "memory.limit_in_bytes");
+}
+
+static int set_limit(const struct squeeze *s, unsigned long long bytes)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%llu", bytes);
+	return put(s->cgroup, "memory.limit_in_bytes", text);
+}
+
+/* Somebody waits for memory. (Unless he allowed the kernel to kill: then that is what he gets.) */
+static bool under_oom(const struct squeeze *s)
+{
+	char text[128];
+
+	return get(s->cgroup, "memory.oom_control", text, sizeof(text)) == 0 &&
+	       strstr(text, "oom_kill_disable 1") && strstr(text, "under_oom 1");
+}
+
+/* All of the room, or, as long as the kernel cannot make the rest free (EBUSY), what of it is free. A process
+ * that uses its pages again and again would never be at its limit otherwise: it takes what it is given at
+ * once. */
+static void take_back(const struct squeeze *s, struct room *room)
+{
+	unsigned long long lower;
+
+	if (set_limit(s, room->asked) != -EBUSY) {
+		room->given = 0;
+		return;
+	}
+	lower = number(s, "memory.usage_in_bytes") / PAGE * PAGE;
+	if (lower > room->asked && lower < room->given && set_limit(s, lower) == 0)
+		room->given = lower;
+}
+
 /*
  * Version 1 kills a process for which a pass of reclaim brought nothing, though there is swap: when all pages
  * were used a moment ago. So it is told not to, and then the process waits; a little more room for a moment
- * sets it going again. (Version 2 has memory.high, above which a process is slowed down and never killed.)
+ * sets it going again. It is taken back at once, or at one of the next looks.
+ * (Version 2 has memory.high, above which a process is slowed down and never killed.)
  */
-static void help_out(const struct squeeze *s)
+static void help_out(const struct squeeze *s, struct room *room)
 {
-	char text[128], limit[32];
-	unsigned long long bytes;
+	unsigned long long now = limit_of(s);
 
-	/* Unless somebody allowed the kernel to kill. */
-	if (!s->v1 || get(s->cgroup, "memory.oom_control", text, sizeof(text)) ||
-		!strstr(text, "oom_kill_disable 1") || !strstr(text, "under_oom 1") ||
-		get(s->cgroup, "memory.limit_in_bytes", text, sizeof(text)))
+	if (!now)
 		return;
-	bytes = strtoull(text, NULL, 10);
-	snprintf(limit, sizeof(limit), "%llu", bytes + SQUEEZE_ROOM);
-	if (put(s->cgroup, "memory.limit_in_bytes", limit))
-		return;
-	nap();
-	/* Unless another limit was set meanwhile. */
-	if (get(s->cgroup, "memory.limit_in_bytes", text, sizeof(text)) ||
-		strtoull(text, NULL, 10) != bytes + SQUEEZE_ROOM)
-		return;
-	snprintf(limit, sizeof(limit), "%llu", bytes);
-	for (int i = 0; i < 50 && put(s->cgroup, "memory.limit_in_bytes", limit) == -EBUSY; i++)
-		;
+	if (now != room->given)
+		room->given = 0; /* another limit was set meanwhile */
+	if (under_oom(s)) {
+		if (!room->given)
+			room->asked = now;
+		if (set_limit(s, now + SQUEEZE_ROOM))
+			return;
+		room->given = now + SQUEEZE_ROOM;
+		nap();
+	}
+	if (room->given && limit_of(s) == room->given)
+		take_back(s, room);
 }
 
 /* Until the other end of the pipe is closed, by squeeze_end or by the end of the process. */
 static void keep(const struct squeeze *s, struct swap *w, int alive)
 {
 	struct pollfd end = { .fd = alive, .events = POLLIN };
+	struct room room = { 0 };
 
 	setsid();
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
 	while (poll(&end, 1, LOOK_MS) <= 0)
-		help_out(s);
+		if (s->v1)
+			help_out(s, &room);
 	for (int i = 0; i < 500 && rmdir(s->cgroup) && errno == EBUSY; i++)
 		nap();
 	swap_remove(w);

@@ -12,7 +12,8 @@
 #include <sys/types.h>
 
 #define SQUEEZE_WHY_MAX 256
-/* For a moment there may be this much above the limit, when nothing can leave. Bytes. */
+/* There may be this much above the limit when nothing can leave, and as much again if that is not enough,
+ * until something can. Bytes. */
 #define SQUEEZE_ROOM (8u << 20)
 
 struct squeeze {

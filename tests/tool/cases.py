@@ -59,12 +59,13 @@ def ready(command, env, last=''):
     """
     p = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        said = p.stdout.readline()
-        if said != 'ready\n':
-            said += p.stdout.read()
-            if p.wait(timeout=30) == 77:
-                raise Skip(said.strip())
-            raise AssertionError('it does not begin (status %s): %s\n%s' % (p.returncode, ' '.join(command), said))
+        said = []
+        for line in iter(p.stdout.readline, 'ready\n'):
+            said.append(line)
+            if not line:
+                if p.wait(timeout=30) == 77:
+                    raise Skip(''.join(said).strip())
+                raise AssertionError('it does not begin (status %s): %s\n%s' % (p.returncode, ' '.join(command), ''.join(said)))
         yield p
         if p.poll() is None:
             p.stdin.write(last)

@@ -99,6 +99,73 @@ static void what_is_above_the_limit_is_swapped_out_and_all_is_taken_away(void **
 	free(before);
 }
 
+static uint64_t limit_of(const struct squeeze *s)
+{
+	char path[320], text[64] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/memory.limit_in_bytes", s->cgroup);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	assert_non_null(fgets(text, sizeof(text), f));
+	fclose(f);
+	return strtoull(text, NULL, 10);
+}
+
+static void wait_for_limit(const struct squeeze *s, uint64_t least, uint64_t most)
+{
+	for (int i = 0; i < 3000 && (limit_of(s) < least || limit_of(s) > most); i++)
+		usleep(10000);
+	assert_in_range(limit_of(s), least, most);
+}
+
+/* What is locked cannot leave: the kernel refuses the old limit until it is unlocked. */
+static void room_that_was_given_is_taken_back_as_soon_as_it_can_be(void **state)
+{
+	const uint64_t limit = 64 * MIB;
+	int locked[2], go[2], status;
+	struct squeeze s;
+	pid_t child;
+	char byte;
+
+	begin(&s);
+	if (!s.v1) {
+		squeeze_end(&s);
+		print_message("version 2 gives no room: it slows down\n");
+		skip();
+	}
+	assert_int_equal(pipe(locked) | pipe(go), 0);
+	child = fork();
+	if (!child) {
+		char *p = mmap(NULL, 72 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		close(go[1]);
+		close(s.alive); /* or the squeeze would last as long as this process */
+		/* Locked as they come: only a fault of the program's own waits for memory. */
+		if (squeeze_enter(&s) || p == MAP_FAILED || mlock2(p, 72 * MIB, MLOCK_ONFAULT))
+			_exit(1);
+		memset(p, 1, 72 * MIB);
+		if (write(locked[1], "", 1) != 1 || read(go[0], &byte, 1) != 1)
+			_exit(1);
+		munmap(p, 72 * MIB);
+		pause();
+	}
+	close(locked[1]);
+	assert_int_equal(read(locked[0], &byte, 1), 1);
+	wait_for_limit(&s, 72 * MIB, limit + 2 * SQUEEZE_ROOM);
+	/* Many attempts to take it back fail meanwhile. */
+	usleep(500000);
+	wait_for_limit(&s, 72 * MIB, limit + 2 * SQUEEZE_ROOM);
+	assert_int_equal(write(go[1], "", 1), 1);
+	wait_for_limit(&s, limit, limit);
+	kill(child, SIGKILL);
+	waitpid(child, &status, 0);
+	close(locked[0]);
+	close(go[0]);
+	close(go[1]);
+	squeeze_end(&s);
+}
+
 static void a_killed_process_leaves_nothing(void **state)
 {
 	struct squeeze s, other;
@@ -153,6 +220,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_above_the_limit_is_swapped_out_and_all_is_taken_away),
+		cmocka_unit_test(room_that_was_given_is_taken_back_as_soon_as_it_can_be),
 		cmocka_unit_test(a_killed_process_leaves_nothing),
 		cmocka_unit_test(who_is_not_root_is_told),
 	};
