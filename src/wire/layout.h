@@ -85,9 +85,10 @@ struct layout_door {
 
 #define LAYOUT_DOOR_BYTES 4096u
 
-/* The first message of either side. Hello carries two descriptors (channel memory, the sender's door), the
- * answer one (the receiver's door). Every other message is one byte: a wake-up, a nudge (wire/watch.h), or
- * the last one of a side that ends the connection and lives on (a process that dies says nothing). */
+/* The first message of either side: hello carries two descriptors (channel memory, the sender's door), the
+ * answer one (the receiver's door). Nothing goes before them. Every other message is one byte: a wake-up, a
+ * nudge (wire/watch.h), or the last one of a side that ends the connection and lives on (a process that dies
+ * says nothing). */
 #define LAYOUT_GOODBYE 0
 #define LAYOUT_WAKE    1
 #define LAYOUT_NUDGE   2
