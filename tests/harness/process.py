@@ -5,7 +5,9 @@ Starting and ending the processes of one test.
 Every process of a test carries the test's tag in its environment and inherits it to its children, so that what is left
 behind can be found whatever process group or parent it has by then; only processes with the tag are ever ended.
 """
+import errno
 import os
+import random
 import shutil
 import signal
 import socket
@@ -192,10 +194,23 @@ def counters(unpin, pid):
 
 
 def free_port():
-    """A TCP port that nobody listens on now; the kernel does not give the same one again soon."""
-    with socket.socket(socket.AF_INET6) as s:
-        s.bind(('::', 0))
-        return s.getsockname()[1]
+    """
+    A TCP port that nobody uses now, below those that the kernel gives to connections: one of these may be somebody's by the
+    time that a server has started.
+    """
+    with open('/proc/sys/net/ipv4/ip_local_port_range') as f:
+        end = int(f.read().split()[0])
+    family = socket.AF_INET6 if os.path.exists('/proc/net/if_inet6') else socket.AF_INET
+    for _ in range(1000):
+        port = random.randrange(10000, end) if end > 11000 else 0
+        with socket.socket(family) as s:
+            try:
+                s.bind(('', port))
+                return s.getsockname()[1]
+            except OSError as e:
+                if e.errno != errno.EADDRINUSE:
+                    raise
+    raise OSError(errno.EADDRINUSE, 'a thousand ports are in use')
 
 
 def tcp_listens(port):
