@@ -2,6 +2,7 @@
 #include "tool/machine.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,18 +145,22 @@ void machine_thp(char mode[MACHINE_WORDS_MAX])
 	fclose(f);
 }
 
-/* The processors that the first caller may run on; the first call comes before there is a second thread. */
+/* The processors that the first caller may run on: one that has not been pinned. */
+static pthread_once_t asked = PTHREAD_ONCE_INIT;
 static cpu_set_t allowed;
 static unsigned allowed_count;
 
-unsigned machine_cpus(void)
+static void ask(void)
 {
-	if (allowed_count)
-		return allowed_count;
 	CPU_ZERO(&allowed);
 	if (sched_getaffinity(0, sizeof(allowed), &allowed))
 		CPU_SET(0, &allowed);
 	allowed_count = (unsigned)CPU_COUNT(&allowed);
+}
+
+unsigned machine_cpus(void)
+{
+	pthread_once(&asked, ask);
 	return allowed_count;
 }
 
