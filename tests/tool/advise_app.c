@@ -15,22 +15,17 @@
  *   unused    16 MiB pinned                                                          -> on demand
  *   few       16 MiB on demand, twelve writes                                        -> not known
  *   implicit  the address space, 8 MiB of it written                                 -> as it is
- *   squeezed  32 MiB on demand under a limit of 24 MiB, written from begin to end, over and over (root)
- *             -> pinned, if it is used often meanwhile, or prefetch
  *
- * Says "ready" when the answer should be that (or ends with status 77: not here), goes on until its standard
- * input ends, and then ends as most programs do, with everything left open; after a line "close", with
- * nothing left open.
+ * Says "ready" when the answer should be that, goes on until its standard input ends, and then ends as most
+ * programs do, with everything left open; after a line "close", with nothing left open.
  */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include "tool/squeeze.h"
 #include "users/pair.h"
 
 #define KIB   1024ul
@@ -225,39 +220,12 @@ static void implicit(void)
 	go_on(NULL);
 }
 
-static void sweep_squeezed(void)
-{
-	sweep(32 * MIB);
-}
-
-static size_t read_back(void)
-{
-	struct rusage u;
-
-	check_sys(getrusage(RUSAGE_SELF, &u) == 0);
-	return (size_t)u.ru_majflt;
-}
-
-/* The kernel takes its pages and has to read them back: as many faults as discard has, for another reason.
- * How fast it does that is its own affair: until every page has come back a few times. */
-static void squeezed(void)
-{
-	struct squeeze s;
-
-	check_squeeze(&s, 24 * MIB, 128 * MIB);
-	check_int(squeeze_enter(&s), 0);
-	make(32 * MIB, ODP);
-	while (read_back() < 5 * 32 * MIB / PAGE)
-		sweep_squeezed();
-	go_on(sweep_squeezed);
-}
-
 static const struct {
 	const char *name;
 	void (*run)(void);
 } kinds[] = { { "hot", hot }, { "sparse", sparse }, { "stream", stream }, { "again", again },
 	{ "addresses", addresses }, { "discard", discard }, { "scatter", scatter }, { "tenth", tenth },
-	{ "unused", unused }, { "few", few }, { "implicit", implicit }, { "squeezed", squeezed } };
+	{ "unused", unused }, { "few", few }, { "implicit", implicit } };
 
 /* What was said before standard input ended. */
 static bool asked_to_close(void)

@@ -151,15 +151,7 @@ def implicit(p):
     about(r['seen']['pages'], 2048 * (1 - 2.71828 ** (-2000 / 2048)))
 
 
-def squeezed(p):
-    r = the(p, 32 * MIB)
-    # How often it is used while the kernel takes it and brings it back is the kernel's affair.
-    right = 'pinned' if r['seen']['uses_per_page'] >= 16 else 'prefetch'
-    assert (r['kind'], r['should_be'], r['reason']) == ('odp', right, 'reclaimed'), r
-    assert r['seen']['counters']['faults_major'] > 0 and r['seen']['faults_per_page'] > 3, r['seen']
-
-
-KINDS = (hot, sparse, stream, again, addresses, discard, scatter, tenth, unused, few, implicit, squeezed)
+KINDS = (hot, sparse, stream, again, addresses, discard, scatter, tenth, unused, few, implicit)
 
 
 def source_stays_pinned(p):
