@@ -351,20 +351,28 @@ void prefetch_drop_all(struct odp_space *s)
 	}
 }
 
-bool prefetch_ready(const struct odp_space *s)
+/* Whether one could be taken up, but for a hold. What keeps it from that tells its end itself. */
+static bool could_begin(const struct odp_space *s)
 {
 	const struct prefetch_queue *q = &s->prefetches;
 
 	return !list_empty(&q->line) && q->busy < q->most && !s->faults.line.len &&
-	       list_empty(&s->faults.due) && !guard_storm(&s->guard) &&
-	       (!q->held_ns || clock_ns() >= q->held_ns);
+	       list_empty(&s->faults.due) && !guard_storm(&s->guard);
 }
 
+bool prefetch_ready(const struct odp_space *s)
+{
+	const struct prefetch_queue *q = &s->prefetches;
+
+	return could_begin(s) && (!q->held_ns || clock_ns() >= q->held_ns);
+}
+
+/* Not while something else holds them back: a time that has passed would keep whoever waits for it awake. */
 uint64_t prefetch_held_until(const struct odp_space *s)
 {
 	const struct prefetch_queue *q = &s->prefetches;
 
-	return q->held_ns && !list_empty(&q->line) ? q->held_ns : UINT64_MAX;
+	return q->held_ns && could_begin(s) ? q->held_ns : UINT64_MAX;
 }
 
 /* Whether what the memory limit leaves is enough for the request's next chunk. */
