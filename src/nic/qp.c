@@ -381,6 +381,15 @@ static int connect_peer(struct nic_qp *qp, uint32_t dest_qpn)
 	return 0;
 }
 
+/* Before the indices go back to their beginning: whoever takes a completion gives back the place that it
+ * names. Nothing is completed meanwhile, since the run lock is held. */
+static void forget_completions(struct nic_qp *qp)
+{
+	nic_cq_purge(qp->send_cq, qp);
+	if (qp->recv_cq != qp->send_cq)
+		nic_cq_purge(qp->recv_cq, qp);
+}
+
 static void reset_queues(struct nic_qp *qp)
 {
 	lock_take(&qp->rq.lock);
@@ -388,9 +397,6 @@ static void reset_queues(struct nic_qp *qp)
 	atomic_store(&qp->rq.prod, 0);
 	atomic_store(&qp->rq.freed, 0);
 	lock_drop(&qp->rq.lock);
-	nic_cq_purge(qp->send_cq, qp);
-	if (qp->recv_cq != qp->send_cq)
-		nic_cq_purge(qp->recv_cq, qp);
 	atomic_store(&qp->peer_lost, false);
 	atomic_store(&qp->peer_dead, false);
 }
@@ -421,6 +427,7 @@ static int modify_locked(struct nic_qp *qp, const struct ibv_qp_attr *attr, int 
 	}
 	if (next == IBV_QPS_RESET) {
 		disconnect(qp);
+		forget_completions(qp);
 		init_attr(qp, &qp->cap);
 	}
 	keep_attr(&qp->attr, attr, mask);
@@ -438,6 +445,16 @@ static int modify_locked(struct nic_qp *qp, const struct ibv_qp_attr *attr, int 
 	return 0;
 }
 
+/* Whoever found the lock taken meanwhile has left its work to us. */
+static void drop_run_lock(struct nic_qp *qp, bool more)
+{
+	struct nic_burst burst = { 0 };
+
+	lock_drop(&qp->run_lock);
+	if (more || atomic_load(&qp->kick))
+		nic_qp_run(qp, &burst);
+}
+
 /*
  * The run lock, and the posters' lock with it. Waits for neither while it has the other: a copy under the run
  * lock may last, and must not hold up posting; and who is between ibv_wr_start() and ibv_wr_complete() may
@@ -449,7 +466,7 @@ static void take_run_lock(struct nic_qp *qp, bool posters)
 		lock_take(&qp->run_lock);
 		if (!posters || lock_try(&qp->sq_lock))
 			return;
-		lock_drop(&qp->run_lock);
+		drop_run_lock(qp, false);
 		lock_take(&qp->sq_lock);
 		lock_drop(&qp->sq_lock);
 	}
@@ -459,7 +476,6 @@ int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
 	/* An error stops the queue pair whoever is posting, or has begun to and lingers. */
 	bool posters = !(mask & IBV_QP_STATE) || attr->qp_state != IBV_QPS_ERR;
-	struct nic_burst burst = { 0 };
 	int err = nic_context_check(qp->ctx);
 
 	if (err)
@@ -469,9 +485,7 @@ int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	err = qp->live ? modify_locked(qp, attr, mask) : -EIO;
 	if (posters)
 		lock_drop(&qp->sq_lock);
-	lock_drop(&qp->run_lock);
-	if (!err)
-		nic_qp_run(qp, &burst);
+	drop_run_lock(qp, !err);
 	return err;
 }
 
@@ -485,7 +499,7 @@ int nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_cap 
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = (enum ibv_qp_state)atomic_load(&qp->ib.state);
 	attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->sq.next != qp->sq.done;
-	lock_drop(&qp->run_lock);
+	drop_run_lock(qp, false);
 	attr->cap = qp->cap;
 	*cap = qp->cap;
 	return 0;
