@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -311,8 +312,10 @@ static int overflow(void)
 	CHECK(!uffd_open(observer));
 	p = map_covered(8);
 	atomic_store(&gated, true);
+	/* The first is told before there are too many, and the observer keeps it. */
+	CHECK(!raw_madvise((void *)p, PAGE, MADV_DONTNEED) && wait_for(1));
 	/* Nobody waits for the observer, however long it takes. */
-	for (unsigned i = 0; i < many; i++)
+	for (unsigned i = 1; i < many; i++)
 		CHECK(!raw_madvise((void *)(p + i % 8 * PAGE), PAGE, MADV_DONTNEED));
 	for (int i = 0; i < 2000 && counts().events < many; i++)
 		usleep(1000);
@@ -528,20 +531,21 @@ static int ends_with(void (*end)(void))
 	pid_t pid, reader;
 	char c;
 
-	CHECK(!pipe2(ready, O_CLOEXEC));
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ready));
 	pid = fork();
 	if (!pid) {
 		if (uffd_open(observer))
 			_exit(1);
 		map_covered(2);
-		if (write(ready[1], "x", 1) == 1 && read(ready[0], &c, 0) == 0)
-			usleep(100000);
-		end();
+		/* Until the reader has been found. */
+		if (write(ready[1], "x", 1) == 1 && read(ready[1], &c, 1) == 1)
+			end();
 		_exit(1);
 	}
 	CHECK(read(ready[0], &c, 1) == 1);
 	reader = reader_of(pid);
 	CHECK(reader);
+	CHECK(write(ready[0], "x", 1) == 1);
 	CHECK(ends(reader));
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);

@@ -105,6 +105,10 @@ static void kill_in_the_middle(enum behaviour how)
 		outstanding++;
 	}
 	check_sys(kill(peer.pid, SIGKILL) == 0);
+	/* All of them may have been through already, if this thread had to wait for a processor: one that was
+	 * not. */
+	post(&e, IBV_WR_RDMA_WRITE, here, mine, LENGTH, (void *)(uintptr_t)w.addr, w.rkey);
+	outstanding++;
 	/* Promptly: far below any timeout that a lossy wire would need. */
 	check(fail_all(&e, outstanding, here, mine, &w) < 3);
 	status = peer_wait(&peer);
