@@ -10,9 +10,10 @@ from .result import Result, from_program, what_tells_why
 
 
 class Test:
-    """One line of the output. run(runner) returns a Result."""
+    """One line of the output. run(runner) returns a Result. alone: nothing else of its suite runs beside it."""
 
-    def __init__(self, suite, name, function, timeout):
+    def __init__(self, suite, name, function, timeout, alone=False):
+        self.alone = alone
         self.suite = suite
         self.name = name
         self.function = function
@@ -45,7 +46,7 @@ def program(suite, name, entry, env=None, wrap=(), factor=1, stage=None, directo
         left = session.close()
         return from_program(status, p.output(), why or left)
 
-    return Test(suite, name, function, timeout)
+    return Test(suite, name, function, timeout, not entry['is_parallel'])
 
 
 def build(suite, directory, jobs, options, env=None):

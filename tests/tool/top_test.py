@@ -178,25 +178,25 @@ def Terminal(*args, **how):
 
 def the_screen_shows_a_busy_process_and_obeys_keys():
     with load('memory') as p, Terminal(str(p.pid)) as t:
-        screen = t.until('unpin top: %d top_load on %s' % (p.pid, DEVICE), 'mostly', 'REGION', 'QP', 'SLOWEST', 'RTS', 'sort: faults')
-        assert re.search(r'^odp +[0-9a-f]+ +8 MiB hot ', screen, re.M), screen
-        assert re.search(r'^pinned +[0-9a-f]+ +2 MiB never +100 #{16} ', screen, re.M), screen
+        t.until('unpin top: %d top_load on %s' % (p.pid, DEVICE), 'mostly', 'REGION', 'QP', 'SLOWEST', 'RTS', 'sort: faults')
+        t.wait(lambda s: re.search(r'^odp +[0-9a-f]+ +8 MiB hot ', s, re.M), 'a hot region')
+        t.wait(lambda s: re.search(r'^pinned +[0-9a-f]+ +2 MiB never +100 #{16} ', s, re.M), 'what is pinned, all of it')
         # Sort: by length backwards, the smallest comes first.
         for _ in range(7):
             t.press('s')
         t.until('sort: length')
         t.press('r')
-        screen = t.until('sort: length (turned)')
-        rows = re.findall(r'^(?:odp|pinned) +[0-9a-f]+ +(\S+ \S+) ', screen, re.M)
-        assert rows == ['64 KiB', '2 MiB', '8 MiB'], screen
+        t.until('sort: length (turned)')
+        t.wait(lambda s: re.findall(r'^(?:odp|pinned) +[0-9a-f]+ +(\S+ \S+) ', s, re.M) == ['64 KiB', '2 MiB', '8 MiB'],
+               'from the shortest to the longest')
         # Filter.
         t.press('/')
         t.until('filter: _')
         t.press('p', 'i', 'n', 'n')
         t.until('filter: pinn_')
         t.press('Enter')
-        screen = t.until('/ filter: pinn')
-        assert re.findall(r'^(odp|pinned) ', screen, re.M) and not re.search(r'^odp ', screen, re.M), screen
+        t.until('/ filter: pinn')
+        t.wait(lambda s: set(re.findall(r'^(odp|pinned) ', s, re.M)) == {'pinned'}, 'what is pinned only')
         t.press('/')
         t.press('Enter')
         t.wait(lambda s: re.search(r'^odp ', s, re.M), 'everything again')

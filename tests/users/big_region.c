@@ -79,7 +79,7 @@ static void as_hardware_answers_faults_only_retry_0_fails(void)
 		struct options opt = { .retry_set = true,
 			.retry_cnt = 7,
 			.rnr_retry = retries[i],
-			.min_rnr_timer = 22 /* 20.48 ms */ };
+			.min_rnr_timer = 31 /* 491.52 ms */ };
 		char *memory = fresh(8 * GIB);
 		struct ibv_mr *here, *there;
 		struct pair p;

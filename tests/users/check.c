@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,10 +92,19 @@ static void show_where_it_hangs(pid_t pid)
 		fprintf(stderr, "(no backtrace)\n");
 }
 
+/* Signs of life of the case that runs, shared with its processes. */
+static _Atomic uint64_t *signs;
+
+void check_goes_on(void)
+{
+	atomic_fetch_add(signs, 1);
+}
+
 /* The wait status of the case, or -1 when it had to be killed. */
 static int wait_for_case(pid_t pid)
 {
-	double end = now() + CHECK_TIMEOUT;
+	double begin = now(), end = begin + CHECK_TIMEOUT;
+	uint64_t seen = atomic_load(signs);
 	int status;
 
 	for (;;) {
@@ -102,9 +112,13 @@ static int wait_for_case(pid_t pid)
 
 		if (got == pid)
 			return status;
+		if (atomic_load(signs) != seen) {
+			seen = atomic_load(signs);
+			end = now() + CHECK_TIMEOUT;
+		}
 		if (now() > end)
 			break;
-		nap(now() > end - CHECK_TIMEOUT + 0.2 ? 10 : 1);
+		nap(now() > begin + 0.2 ? 10 : 1);
 	}
 	show_where_it_hangs(pid);
 	kill(-pid, SIGKILL);
@@ -138,7 +152,7 @@ static int run_case(const struct check_case *c)
 		printf("[  SKIPPED ] %s\n", c->name);
 	} else {
 		if (status == -1)
-			fprintf(stderr, "%s: not over after %d s\n", c->name, CHECK_TIMEOUT);
+			fprintf(stderr, "%s: no end and no sign of life for %d s\n", c->name, CHECK_TIMEOUT);
 		else if (WIFSIGNALED(status))
 			fprintf(stderr, "%s: killed by signal %d\n", c->name, WTERMSIG(status));
 		printf("[  FAILED  ] %s\n", c->name);
@@ -165,6 +179,8 @@ int check_main(const struct check_case *cases, size_t n, int argc, char **argv)
 {
 	int failed = 0;
 
+	signs = mmap(NULL, sizeof(*signs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	check_sys(signs != MAP_FAILED);
 	for (size_t i = 0; i < n; i++)
 		if (wanted(cases[i].name, argc, argv))
 			failed += run_case(&cases[i]);

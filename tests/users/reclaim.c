@@ -16,7 +16,7 @@
 #include "tool/squeeze.h"
 
 #define MIB	 (1ul << 20)
-#define LIMIT	 (48 * MIB)
+#define LIMIT	 (32 * MIB)
 #define LENGTH	 (4 * LIMIT)
 #define PIECE	 (256 * 1024ul)
 #define PIECES	 (LENGTH / PIECE)
@@ -96,6 +96,7 @@ static void piece(struct client *c, enum ibv_wr_opcode op, size_t i)
 	post(&c->a, op, c->here_a, c->mine, PIECE, (char *)(uintptr_t)c->offer.big.addr + i * PIECE,
 		c->offer.big.rkey);
 	wait_for(&c->a, IBV_WC_SUCCESS);
+	check_goes_on();
 }
 
 static void write_all(struct client *c, unsigned of)
@@ -143,11 +144,10 @@ static void regions_of_four_times_the_limit_keep_working(void)
 	check(squeeze_usage(&s) <= 2 * LIMIT);
 	check(rss_of(c.offer.pid) * 1024 <= (long)(2 * LIMIT));
 	read_all(&c, 1000, 1);
+	write_all(&c, 5000);
 	/* And in an order that no read-ahead knows; 7 does not divide the number of pieces. */
 	check(PIECES % 7);
-	read_all(&c, 1000, 7);
-	write_all(&c, 5000);
-	read_all(&c, 5000, 1);
+	read_all(&c, 5000, 7);
 	check(counter(c.offer.pid, "faults_major") > 0);
 	check_int(counter(c.offer.pid, "faults_failed"), 0);
 	check_int(counter(getpid(), "retransmits"), 0);
@@ -274,15 +274,16 @@ static void resident_pages_are_served_while_others_come_from_swap(void)
 static void a_storm_is_told_and_passes(void)
 {
 	uint64_t ahead, prefetched;
-	double end = now() + WAIT_SECONDS;
 	struct squeeze s;
 	struct client c;
+	double end;
 
 	check_sys(setenv("UNPIN_STORM_MAJORS", "50", 1) == 0);
 	check_squeeze(&s, LIMIT, SWAP);
 	client_open(&c, &s);
 	write_all(&c, 1000);
 	/* Until it has begun, which takes a second of major faults. */
+	end = now() + WAIT_SECONDS;
 	for (size_t i = 0; !storm_of(c.offer.pid).cause; i += 61) {
 		check(now() < end);
 		piece(&c, IBV_WR_RDMA_READ, i % PIECES);
