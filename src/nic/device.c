@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "base/rundown.h"
 #include "base/trace.h"
 #include "mm/generation.h"
 #include "mm/notifier.h"
@@ -23,6 +24,9 @@
  * data path. */
 static struct lock registry_lock = LOCK_INIT(LOCK_REGISTRY);
 static struct nic *_Atomic the_nic;
+/* Threads of the application that tell the device of a change to their memory, or of a fork. They take no
+ * lock to find it, so it waits for them before it goes. Closed while there is no device. */
+static struct rundown tellers = { .users = RUNDOWN_CLOSED };
 
 /* --- name
  * ----------------------------------------------------------------------------------------------------------
@@ -68,17 +72,24 @@ const char *nic_device_name(void)
 
 static void after_fork_in_parent(void)
 {
-	struct nic *nic = atomic_load(&the_nic);
+	struct nic *nic;
 
-	if (nic && nic->generation == generation_now())
+	if (!rundown_enter(&tellers))
+		return;
+	nic = atomic_load(&the_nic);
+	if (nic->generation == generation_now())
 		odp_space_forked(nic->odp);
+	rundown_leave(&tellers);
 }
 
 /* Inherited state is dropped without locks: other threads may have held any of them. */
 static void after_fork_in_child(void)
 {
-	struct nic *nic = atomic_exchange(&the_nic, NULL);
+	struct nic *nic;
 
+	/* Whoever was inside is not here. */
+	atomic_store(&tellers.users, RUNDOWN_CLOSED);
+	nic = atomic_exchange(&the_nic, NULL);
 	notifier_abandon();
 	trace_abandon();
 	lock_reinit(&registry_lock, LOCK_REGISTRY);
@@ -104,14 +115,18 @@ static void show_notifier(struct nic *nic)
 
 static void address_space_changed(enum mm_change what, uintptr_t addr, size_t len)
 {
-	struct nic *nic = atomic_load_explicit(&the_nic, memory_order_acquire);
+	struct nic *nic;
 
-	if (!nic || nic->generation != generation_now())
+	if (!rundown_enter(&tellers))
 		return;
-	odp_space_invalidate(nic->odp, addr, len, what == MM_DISCARD ? ODP_DISCARD : ODP_NOTIFIER);
-	/* Events were lost, perhaps for good. */
-	if (!addr && len > SIZE_MAX / 2)
-		show_notifier(nic);
+	nic = atomic_load_explicit(&the_nic, memory_order_acquire);
+	if (nic->generation == generation_now()) {
+		odp_space_invalidate(nic->odp, addr, len, what == MM_DISCARD ? ODP_DISCARD : ODP_NOTIFIER);
+		/* Events were lost, perhaps for good. */
+		if (!addr && len > SIZE_MAX / 2)
+			show_notifier(nic);
+	}
+	rundown_leave(&tellers);
 }
 
 static void init_locks_and_lists(struct nic *nic)
@@ -307,6 +322,7 @@ static int nic_get(struct nic **out)
 		err = nic_make(&nic);
 		if (!err) {
 			atomic_store(&the_nic, nic);
+			rundown_open(&tellers);
 			notifier_start(nic->set.value[SETTING_NOTIFIER_ID], address_space_changed);
 			show_notifier(nic);
 		}
@@ -326,6 +342,7 @@ static void nic_put(struct nic *nic)
 	last = --nic->refs == 0;
 	if (last) {
 		notifier_stop();
+		rundown_close(&tellers);
 		atomic_store(&the_nic, NULL);
 		nic_unmake(nic);
 	}
