@@ -22,6 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/cancel.h"
+
 #define LOCK_RANKS(X)                                                                                        \
 	X(QP_SQ)    /* nic_qp.sq_lock; the application keeps it from ibv_wr_start() to ibv_wr_complete() */  \
 	X(LISTS)    /* verbs/device.c lists_lock: device lists handed out */                                 \
@@ -220,21 +222,29 @@ static inline void lock_drop_lent(struct lock *l)
 	pthread_mutex_unlock(&l->mutex);
 }
 
-/* pthread_cond_wait(3); the lock is the innermost that the thread holds. */
+/* pthread_cond_wait(3), but no cancellation point; the lock is the innermost that the thread holds. */
 static inline void lock_wait(pthread_cond_t *cond, struct lock *l)
 {
+	int was;
+
 	lock_check_wait(l);
 	lock_erase(l);
+	was = cancel_hold();
 	pthread_cond_wait(cond, &l->mutex);
+	cancel_restore(was);
 	lock_record(l);
 }
 
 /* The same, at most until the time, on the condition's clock. */
 static inline void lock_timedwait(pthread_cond_t *cond, struct lock *l, const struct timespec *until)
 {
+	int was;
+
 	lock_check_wait(l);
 	lock_erase(l);
+	was = cancel_hold();
 	pthread_cond_timedwait(cond, &l->mutex, until);
+	cancel_restore(was);
 	lock_record(l);
 }
 

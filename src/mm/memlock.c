@@ -100,8 +100,8 @@ static int fill_gap(uintptr_t start, uintptr_t end)
 		if (vma_find(p.start, false, &v))
 			return -EFAULT;
 		p.end = v.end < end ? v.end : end;
-		p.foreign =
-			msync((void *)p.start, p.end - p.start, MS_ASYNC | MS_INVALIDATE) && errno == EBUSY;
+		p.foreign = syscall(SYS_msync, p.start, p.end - p.start, MS_ASYNC | MS_INVALIDATE) &&
+			    errno == EBUSY;
 		if (!insert(piece_at(p.start), p))
 			return -ENOMEM;
 		p.start = p.end;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
@@ -355,10 +356,11 @@ static void nic_put(struct nic *nic)
 int nic_context_open(struct nic_context **out)
 {
 	struct nic_context *ctx = calloc(1, sizeof(*ctx));
-	int err;
+	int err, cancel;
 
 	if (!ctx)
 		return -ENOMEM;
+	cancel = cancel_hold();
 	err = nic_event_queue_init(&ctx->async);
 	if (err)
 		goto free;
@@ -371,11 +373,13 @@ int nic_context_open(struct nic_context **out)
 	ctx->generation = ctx->nic->generation;
 	atomic_store(&ctx->refs, 1);
 	*out = ctx;
+	cancel_restore(cancel);
 	return 0;
 queue:
 	nic_event_queue_fini(&ctx->async);
 free:
 	free(ctx);
+	cancel_restore(cancel);
 	return err;
 }
 
@@ -415,9 +419,13 @@ void nic_context_ref(struct nic_context *ctx)
 
 bool nic_context_unref(struct nic_context *ctx)
 {
+	int cancel;
+
 	if (atomic_fetch_sub(&ctx->refs, 1) != 1)
 		return false;
+	cancel = cancel_hold();
 	nic_put(ctx->nic);
+	cancel_restore(cancel);
 	nic_event_queue_fini(&ctx->async);
 	free(ctx);
 	return true;

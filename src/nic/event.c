@@ -52,7 +52,8 @@ int nic_event_get(struct nic_event_queue *q, void **cookie, int *type, struct ni
 	uint64_t one;
 
 	for (;;) {
-		if (syscall(SYS_read, q->fd, &one, sizeof(one)) < 0)
+		/* libc's, as in libibverbs: the one place where a thread may be cancelled. */
+		if (read(q->fd, &one, sizeof(one)) < 0)
 			return -errno;
 		lock_take(&q->lock);
 		node = list_pop(&q->events);

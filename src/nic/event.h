@@ -2,8 +2,8 @@
 /*
  * A queue of events behind a pollable descriptor (an eventfd semaphore, one count per event): completion
  * channels and a context's asynchronous events. The reader may set O_NONBLOCK on the descriptor; get() then
- * returns -EAGAIN when empty. A blocking get() is interrupted by signals (-EINTR) as read(2) is, and is a
- * cancellation point for nobody (raw system calls).
+ * returns -EAGAIN when empty. A blocking get() is interrupted by signals (-EINTR) and is a cancellation
+ * point, as read(2) is; a thread that is cancelled there has taken no event.
  */
 #ifndef UNPIN_NIC_EVENT_H
 #define UNPIN_NIC_EVENT_H

@@ -8,6 +8,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "odp/core.h"
@@ -132,7 +135,8 @@ static void sleep_until(uint64_t due)
 {
 	struct timespec until = { (time_t)(due / NSEC_PER_SEC), (long)(due % NSEC_PER_SEC) };
 
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+	/* By system call: libc's is a cancellation point, and threads of the application come here too. */
+	while (syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) && errno == EINTR)
 		;
 }
 

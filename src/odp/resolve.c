@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/trace.h"
 #include "mm/page.h"
@@ -21,7 +23,7 @@ static void pause_before_retry(unsigned tries, bool spot)
 	if (spot)
 		sched_yield();
 	else
-		nanosleep(&ts, NULL);
+		syscall(SYS_nanosleep, &ts, NULL); /* libc's is a cancellation point */
 }
 
 /* The first n pages of the event. 0, -EACCES, -EFAULT, or -EAGAIN when it will not succeed for now. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/clock.h"
 #include "wire/meet.h"
 #include "wire/peer.h"
@@ -40,7 +41,7 @@ static int make_memory(struct wire_channel *c)
 	}
 	sealed_unmap(c->memory, LAYOUT_BYTES);
 	if (fd >= 0)
-		close(fd);
+		fd_close(fd);
 	return err;
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "wire/sealed.h"
 
 int door_open(struct door *d, bool lossy)
@@ -16,7 +17,7 @@ int door_open(struct door *d, bool lossy)
 	err = sealed_populate(map, 0, LAYOUT_DOOR_BYTES, fd);
 	if (err < 0) {
 		sealed_unmap(map, LAYOUT_DOOR_BYTES);
-		close(fd);
+		fd_close(fd);
 		return err;
 	}
 	d->page = map;

@@ -40,7 +40,7 @@ int fds_add(struct fds *t, int fd)
 			;
 		return fd;
 	}
-	close(fd);
+	fd_close(fd);
 	return -EMFILE;
 }
 
@@ -56,7 +56,7 @@ void fds_close(struct fds *t, int *fd)
 		if (atomic_compare_exchange_strong(&t->entry[i], &expect, 0))
 			break;
 	}
-	close(*fd);
+	fd_close(*fd);
 	*fd = -1;
 }
 
@@ -68,13 +68,13 @@ void fds_abandon(struct fds *t)
 		int fd = atomic_exchange(&t->entry[i], 0) - 1;
 
 		if (fd >= 0)
-			close(fd);
+			fd_close(fd);
 	}
 }
 
 static void *discard_thread(void *arg)
 {
-	close((int)(intptr_t)arg);
+	fd_close((int)(intptr_t)arg);
 	atomic_fetch_sub(&discards, 1);
 	return NULL;
 }

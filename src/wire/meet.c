@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "wire/fds.h"
 
 #ifndef SO_PEERPIDFD
@@ -55,15 +56,11 @@ int meet_listen(const struct meet_name *n)
 	if (!bind(s, (const struct sockaddr *)&n->addr, n->len) && !listen(s, BACKLOG))
 		return s;
 	err = -errno;
-	close(s);
+	fd_close(s);
 	return err;
 }
 
-/*
- * System calls here, not libc's functions: those are cancellation points, and this runs inside verbs. The
- * thread sanitizer, though, has to see how descriptors come into being, or it takes a number that is used
- * again for the descriptor before.
- */
+/* System calls, except for the thread sanitizer, as in base/fd.h. */
 static long accept_call(int listener)
 {
 #ifdef __SANITIZE_THREAD__
@@ -91,7 +88,7 @@ int meet_connect(const struct meet_name *n)
 	if (!syscall(SYS_connect, s, &n->addr, n->len))
 		return s;
 	err = -errno;
-	close(s);
+	fd_close(s);
 	return err;
 }
 
@@ -132,7 +129,7 @@ int meet_pidfd(int sock, pid_t pid)
 	if (fd < 0)
 		return -errno;
 	if (meet_ended(sock)) {
-		close(fd);
+		fd_close(fd);
 		return -ESRCH;
 	}
 	return fd;

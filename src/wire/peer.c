@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "wire/channel.h"
@@ -252,7 +253,7 @@ static void hear_answer(struct peer *p)
 	if (!err)
 		err = m.slot == p->slot ? doorbell_open(&bell, fd) : -EPROTO;
 	if (!err) {
-		close(fd);
+		fd_close(fd);
 		channel_opened(p->tx, &bell);
 		if (bell.lossy && !list_linked(&p->tx->dropping))
 			list_add_tail(&p->w->dropping, &p->tx->dropping);
@@ -382,7 +383,7 @@ static enum verdict owns_slot(struct guest *g, uint64_t now)
 	if (sock < 0)
 		return VERDICT_LATER;
 	err = meet_credentials(sock, &who);
-	close(sock);
+	fd_close(sock);
 	return !err && who.pid == g->pid && who.euid == w->euid ? VERDICT_YES : VERDICT_NO;
 }
 
@@ -423,8 +424,8 @@ static int admit(struct guest *g, struct peer *p)
 	}
 	g->sock = -1;
 	/* What they are is known now, and that closing them does not block. */
-	close(g->memfd);
-	close(g->doorfd);
+	fd_close(g->memfd);
+	fd_close(g->doorfd);
 	g->memfd = g->doorfd = -1;
 	p->rx = in;
 	err = p->ending ? 0 : watch(w, in->sock, &p->on_rx);
@@ -567,18 +568,18 @@ static void welcome(struct wire *w, int sock, uint64_t now)
 	struct guest *g;
 
 	if (meet_credentials(sock, &who) || !fds_discard_ready()) {
-		close(sock);
+		fd_close(sock);
 		return;
 	}
 	if (!who.pid) {
 		complain(w, "a process in a pid namespace that is not visible here tried to connect");
-		close(sock);
+		fd_close(sock);
 		return;
 	}
 	if (who.euid != w->euid) {
 		complain(w, "process %d of user %u tried to connect to slot %u", (int)who.pid,
 			(unsigned)who.euid, w->slot);
-		close(sock);
+		fd_close(sock);
 		return;
 	}
 	sock = fds_add(&w->fds, sock);
@@ -613,8 +614,8 @@ static bool turn_away(struct wire *w)
 	fds_close(&w->fds, &w->spare);
 	sock = meet_accept(w->listener);
 	if (sock >= 0)
-		close(sock);
-	w->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		fd_close(sock);
+	w->spare = fd_open("/dev/null", O_RDONLY);
 	if (w->spare >= 0)
 		w->spare = fds_add(&w->fds, w->spare);
 	complain(w, "too many open files: a peer was turned away");
@@ -708,7 +709,7 @@ void peer_stop_listening(struct wire *w)
 	while ((sock = meet_accept(w->listener)) >= 0) {
 		meet_leave(sock);
 		shutdown(sock, SHUT_RDWR);
-		close(sock);
+		fd_close(sock);
 	}
 	fds_close(&w->fds, &w->listener);
 }

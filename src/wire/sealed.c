@@ -11,6 +11,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
@@ -82,7 +84,7 @@ int sealed_make(const char *name, size_t bytes, bool readonly, void **map)
 	}
 	return fd;
 fail:
-	close(fd);
+	fd_close(fd);
 	return err;
 }
 
@@ -114,7 +116,7 @@ int sealed_populate(void *map, size_t offset, size_t bytes, int fd)
 
 	if (!madvise((void *)from, to - from, MADV_POPULATE_WRITE))
 		return 0;
-	if (errno == EINVAL && !fallocate(fd, 0, (off_t)offset, (off_t)bytes))
+	if (errno == EINVAL && !syscall(SYS_fallocate, fd, 0, (off_t)offset, (off_t)bytes))
 		return 1;
 	return -ENOMEM;
 }

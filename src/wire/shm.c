@@ -13,6 +13,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/clock.h"
 #include "wire/channel.h"
 #include "wire/inbound.h"
@@ -85,7 +86,7 @@ static int open_descriptors(struct wire *w)
 	if (!err)
 		err = own(w, &w->timer, timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 	if (!err)
-		err = own(w, &w->spare, open("/dev/null", O_RDONLY | O_CLOEXEC));
+		err = own(w, &w->spare, fd_open("/dev/null", O_RDONLY));
 	if (!err)
 		err = door_open(&w->door, w->fabric.impaired);
 	if (!err)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,7 +30,8 @@ void nap(int ms)
 {
 	struct timespec ts = { ms / 1000, ms % 1000 * 1000000L };
 
-	while (nanosleep(&ts, &ts) && errno == EINTR)
+	/* By system call: libc's is a cancellation point, which a case may need to do without. */
+	while (syscall(SYS_nanosleep, &ts, &ts) && errno == EINTR)
 		;
 }
 
