@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * The storm guard, by a clock, a counter of majors, a stall time and a headroom that the tests make up
- * (linked with --wrap=pressure_stall_us, --wrap=pressure_headroom and --wrap=log_write).
+ * (linked with --wrap=pressure_stall_us, --wrap=pressure_headroom and --wrap=log_write). How driver threads
+ * wait is counted (--wrap=pthread_cond_wait, --wrap=pthread_cond_timedwait).
  */
 #include "../small_pages.h"
 #include "base/log.h"
@@ -10,6 +11,10 @@
 uint64_t __wrap_pressure_stall_us(void);
 int64_t __wrap_pressure_headroom(void);
 void __wrap_log_write(enum log_level level, const char *fmt, ...);
+int __real_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
+int __real_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until);
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until);
 
 static uint64_t stall_us;
 static int64_t headroom;
@@ -32,6 +37,26 @@ void __wrap_log_write(enum log_level level, const char *fmt, ...)
 	(void)fmt;
 	warned += level == LOG_WARN;
 	informed += level == LOG_INFO;
+}
+
+/* Waits of driver threads for work that have begun, and those of them until a time that had passed. */
+static _Atomic unsigned waits, vain_waits;
+
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+	waits += cond == &fx.space->faults.work;
+	return __real_pthread_cond_wait(cond, mutex);
+}
+
+int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until)
+{
+	uint64_t ns = (uint64_t)until->tv_sec * NSEC_PER_SEC + (uint64_t)until->tv_nsec;
+
+	if (cond == &fx.space->faults.work) {
+		vain_waits += ns <= clock_ns();
+		waits++;
+	}
+	return __real_pthread_cond_timedwait(cond, mutex, until);
 }
 
 static struct guard g;
@@ -382,6 +407,46 @@ static void prefetches_over(void)
 	}
 }
 
+/* A driver thread that had nothing to do is woken, has nothing to do, and waits again. */
+static void wake_a_driver(void)
+{
+	unsigned before;
+
+	fault_lock(&fx.space->faults);
+	before = waits;
+	pthread_cond_signal(&fx.space->faults.work);
+	fault_unlock(&fx.space->faults);
+	while (waits == before)
+		sched_yield();
+}
+
+/* Memory was short, and before it was measured again there was a storm, which lasts longer than that. */
+static void a_hold_that_has_passed_keeps_nobody_awake_during_a_storm(void **state)
+{
+	uint64_t at;
+
+	(void)state;
+	/* There is one driver. */
+	assert_int_equal(odp_prefetch(&r, (uintptr_t)p, PAGE, ODP_PREFETCH_WRITE), 0);
+	prefetches_over();
+	at = storm_begins();
+	assert_int_equal(odp_prefetch(&r, (uintptr_t)p, PAGES * PAGE, ODP_PREFETCH_WRITE), 0);
+	fault_lock(&fx.space->faults);
+	fx.space->prefetches.held_ns = clock_ns();
+	vain_waits = 0;
+	fault_unlock(&fx.space->faults);
+	for (unsigned i = 0; i < 10; i++)
+		wake_a_driver();
+	assert_int_equal(vain_waits, 0);
+	assert_counter(r.odp, page_prefetch, 1);
+	/* Afterwards the hold is over as well. */
+	while (odp_space_sweep(fx.space, at += TICK))
+		;
+	while (value(&r.odp->page_prefetch) < PAGES)
+		sched_yield();
+	assert_counter(r.odp, page_prefetch_dropped, 0);
+}
+
 static void a_prefetch_is_dropped_when_the_limit_does_not_leave_enough(void **state)
 {
 	(void)state;
@@ -458,6 +523,7 @@ int main(void)
 		SPACE(nothing_is_read_ahead_during_a_storm),
 		SPACE(the_sweep_asks_for_more_until_the_storm_is_over),
 		SPACE(a_prefetch_is_held_back_during_a_storm_and_goes_on_afterwards),
+		SPACE(a_hold_that_has_passed_keeps_nobody_awake_during_a_storm),
 		SPACE(a_prefetch_is_dropped_when_the_limit_does_not_leave_enough),
 		SPACE(driver_threads_look_as_well),
 		SPACE(a_prefetch_waits_for_another_look_before_it_is_dropped),
