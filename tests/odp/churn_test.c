@@ -4,6 +4,7 @@
  * mappings.
  */
 #include "fixture.h"
+#include "hugetlb.h"
 
 #include "mm/residency.h"
 
@@ -208,49 +209,25 @@ static void transparent_huge_pages_split_and_all_are_paged(void **state)
 	munmap(p, len);
 }
 
-/* As root: one more huge page in the pool, or one less. */
-static void reserve_huge_pages(long more)
-{
-	FILE *f = fopen("/proc/sys/vm/nr_hugepages", "r+");
-	long now;
-
-	if (f && fscanf(f, "%ld", &now) == 1) {
-		rewind(f);
-		fprintf(f, "%ld\n", now + more);
-	}
-	if (f)
-		fclose(f);
-}
-
-static void *map_huge(void)
-{
-	return mmap(
-		NULL, LEAF_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
-}
-
 static void huge_pages_of_hugetlbfs_are_paged(void **state)
 {
-	bool reserved = false;
-	char *p = map_huge(), got[4];
+	char *p = hugetlb_map(LEAF_BYTES), got[4];
 	struct odp_region r;
 
-	if (p == MAP_FAILED) {
-		reserve_huge_pages(1);
-		reserved = true;
-		p = map_huge();
-	}
-	if (p == MAP_FAILED) {
-		print_message("no huge page is free, and none can be reserved\n");
+	if (!p)
 		skip();
-	}
 	region_open(&r, p, LEAF_BYTES, true);
 	assert_int_equal(copy_in(&r, p + 100 * PAGE + 4094, "htlb", 4), 0);
 	assert_int_equal(copy_out(&r, p + 100 * PAGE + 4094, got, 4), 0);
 	assert_memory_equal(got, "htlb", 4);
 	odp_region_fini(&r);
 	munmap(p, LEAF_BYTES);
-	if (reserved)
-		reserve_huge_pages(-1);
+}
+
+static int give_back(void **state)
+{
+	hugetlb_give_back();
+	return fixture_teardown(state);
 }
 
 static void code_and_constants_can_be_read(void **state)
@@ -279,7 +256,7 @@ int main(void)
 		TEST(memory_freed_and_allocated_again_is_the_new_memory),
 		TEST(memfd_and_private_files_are_paged),
 		TEST(transparent_huge_pages_split_and_all_are_paged),
-		TEST(huge_pages_of_hugetlbfs_are_paged),
+		cmocka_unit_test_setup_teardown(huge_pages_of_hugetlbfs_are_paged, fixture_setup, give_back),
 		TEST(code_and_constants_can_be_read),
 	};
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* Huge pages: transparent ones, which come, split and collapse as the kernel likes, and hugetlb. */
 #include "fixture.h"
+#include "hugetlb.h"
 
 #include "mm/residency.h"
 
@@ -258,48 +259,15 @@ static void shared_memory_of_huge_pages_comes_in_one_event(void **state)
 
 /* ---- hugetlb ---- */
 
-/* As root: so many huge pages more in the pool, or less. */
-static void reserve_huge_pages(long more)
-{
-	FILE *f = fopen("/proc/sys/vm/nr_hugepages", "r+");
-	long now;
-
-	if (f && fscanf(f, "%ld", &now) == 1) {
-		rewind(f);
-		fprintf(f, "%ld\n", now + more);
-	}
-	if (f)
-		fclose(f);
-}
-
-static long reserved;
-
-static char *hugetlb(size_t len, int flags)
-{
-	char *p = mmap(
-		NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | flags, -1, 0);
-
-	if (p == MAP_FAILED && !reserved) {
-		reserved = (long)(len / HUGE);
-		reserve_huge_pages(reserved);
-		return hugetlb(len, flags);
-	}
-	if (p == MAP_FAILED)
-		print_message("no huge pages are free, and none can be reserved\n");
-	return p == MAP_FAILED ? NULL : p;
-}
-
 static int give_back(void **state)
 {
-	if (reserved)
-		reserve_huge_pages(-reserved);
-	reserved = 0;
+	hugetlb_give_back();
 	return fixture_teardown(state);
 }
 
 static void hugetlb_memory_comes_a_huge_page_at_a_time(void **state)
 {
-	char *p = hugetlb(2 * HUGE, 0), got[8];
+	char *p = hugetlb_map(2 * HUGE), got[8];
 	struct odp_region r;
 
 	if (!p)
@@ -331,7 +299,7 @@ static void hugetlb_memory_comes_a_huge_page_at_a_time(void **state)
 
 static void a_piece_that_was_dropped_comes_back_alone(void **state)
 {
-	char *p = hugetlb(HUGE, 0);
+	char *p = hugetlb_map(HUGE);
 	struct odp_region r;
 
 	if (!p)
@@ -350,7 +318,7 @@ static void an_exhausted_pool_is_an_error_and_no_signal(void **state)
 {
 	/* Without a reservation: more than the pool has. */
 	const unsigned pages = 1024;
-	char *p = hugetlb(HUGE, 0), *q;
+	char *p = hugetlb_map(HUGE), *q;
 	struct odp_region r;
 	unsigned i = 0;
 	int err = 0;
