@@ -433,6 +433,31 @@ static void a_signal_sent_into_a_copy_does_not_end_it(void **state)
 	assert_true(exited(in_child(sent_into_copies), 0));
 }
 
+/* The state of the first thread of a process, as in proc_pid_stat(5); 0: there is none. */
+static char state_of(pid_t pid)
+{
+	char path[32], line[128] = "", *name_end;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)pid);
+	f = fopen(path, "re");
+	if (f && !fgets(line, sizeof(line), f))
+		line[0] = 0;
+	if (f)
+		fclose(f);
+	name_end = strrchr(line, ')');
+	return name_end ? name_end[2] : 0;
+}
+
+/* Or has ended, and nobody waits for anything any more. */
+static void until_asleep(pid_t pid)
+{
+	char state;
+
+	while ((state = state_of(pid)) && state != 'S' && state != 'Z')
+		sched_yield();
+}
+
 static int read_interrupted(int flags)
 {
 	int fds[2];
@@ -445,9 +470,10 @@ static int read_interrupted(int flags)
 	set(SIGSEGV, note, flags);
 	sender = fork();
 	if (!sender) {
-		usleep(20000);
+		until_asleep(self);
 		kill(self, SIGSEGV);
-		usleep(20000);
+		/* A signal wakes it at once: when it sleeps again, the handler has returned. */
+		until_asleep(self);
 		MUST(write(fds[1], "x", 1) == 1);
 		_exit(0);
 	}
