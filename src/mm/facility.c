@@ -46,10 +46,22 @@ static const struct {
 	[MM_UFFD] = { "uffd", uffd_probe },
 };
 
-/* Per facility: 0 not asked yet, 1 available, else the negative errno of the probe or DISABLED. Two threads
- * that ask at once probe twice and store the same. */
+/* Per facility: 0 not known yet, 1 available, else the negative errno of the probe or DISABLED. Two threads
+ * that ask at once probe twice; what they store is the same, for what may pass is not stored. */
 #define DISABLED (-100000)
 static atomic_int state[MM_FACILITIES];
+
+/* What says nothing about the kernel, only about this moment. */
+static const struct {
+	int err;
+	const char *why;
+} passing[] = {
+	{ -ENOMEM, "not to be had for the moment: no memory, or the limit on locked memory" },
+	{ -EMFILE, "not to be had for the moment: too many open files in this process" },
+	{ -ENFILE, "not to be had for the moment: too many open files in the system" },
+	{ -EAGAIN, "not to be had for the moment: busy" },
+	{ -EINTR, "not to be had for the moment: interrupted" },
+};
 
 /* The reason in words: claimed by the first who asks, then written once, then published. */
 static struct {
@@ -148,6 +160,19 @@ static bool disabled_by_user(enum mm_facility f)
 	return found;
 }
 
+static const char *why_passing(int err)
+{
+	for (size_t i = 0; i < sizeof(passing) / sizeof(passing[0]); i++)
+		if (passing[i].err == err)
+			return passing[i].why;
+	return NULL;
+}
+
+bool mm_passing(int err)
+{
+	return why_passing(err);
+}
+
 static int ask(enum mm_facility f)
 {
 	int now = atomic_load_explicit(&state[f], memory_order_acquire);
@@ -158,7 +183,9 @@ static int ask(enum mm_facility f)
 	saved = errno;
 	err = disabled_by_user(f) ? DISABLED : table[f].probe();
 	now = err ? err : 1;
-	atomic_store_explicit(&state[f], now, memory_order_release);
+	/* A process without a free descriptor would do without the facility for ever. */
+	if (!mm_passing(now))
+		atomic_store_explicit(&state[f], now, memory_order_release);
 	errno = saved;
 	return now;
 }
@@ -166,6 +193,13 @@ static int ask(enum mm_facility f)
 bool mm_have(enum mm_facility f)
 {
 	return ask(f) == 1;
+}
+
+int mm_ask(enum mm_facility f)
+{
+	int now = ask(f);
+
+	return now == 1 ? 0 : now == DISABLED ? -EOPNOTSUPP : now;
 }
 
 const char *mm_facility_name(enum mm_facility f)
@@ -182,6 +216,8 @@ const char *mm_facility_why_not(enum mm_facility f)
 		return NULL;
 	if (now == DISABLED)
 		return "disabled by UNPIN_DISABLE";
+	if (mm_passing(now))
+		return why_passing(now);
 	if (atomic_compare_exchange_strong(&reason[f].claim, &unclaimed, 1)) {
 		words = strerrordesc_np(-now);
 		snprintf(reason[f].text, sizeof(reason[f].text), "refused by the kernel: %s",

@@ -13,8 +13,9 @@
  *	psi            times of stall for want of memory
  *	uffd           a userfaultfd that reports changes of mappings
  *
- * Each facility is probed once, at first use, by trying it. Any thread; no locks; safe in a forked child;
- * errno is kept.
+ * Each facility is probed once, at first use, by trying it. An errno that may pass (no memory, no descriptor)
+ * is an answer for this once, and the next who asks probes again. Any thread; no locks; safe in a forked
+ * child; errno is kept.
  */
 #ifndef UNPIN_MM_FACILITY_H
 #define UNPIN_MM_FACILITY_H
@@ -35,10 +36,19 @@ enum mm_facility {
 };
 
 bool mm_have(enum mm_facility f);
+/* The same with a reason, for who must not do without it only because it could not be had just now: 0, the
+ * probe's negative errno, -EOPNOTSUPP when disabled. */
+int mm_ask(enum mm_facility f);
+/*
+ * Whether a negative errno may pass: -ENOMEM, -EMFILE, -ENFILE, -EAGAIN, -EINTR. Among them is the -ENOMEM of
+ * a limit on locked memory that leaves no room for a ring, which is charged to it up to 5.11 and from 6.14
+ * on: that is no lack of io_uring, and mlock would be charged to the same limit.
+ */
+bool mm_passing(int err);
 /* Its name in UNPIN_DISABLE. */
 const char *mm_facility_name(enum mm_facility f);
 /* NULL when available, else a short reason ("disabled by UNPIN_DISABLE", "refused by the kernel: Operation
- * not permitted"). The text is constant. */
+ * not permitted", "not to be had for the moment: ..."). The text is constant. */
 const char *mm_facility_why_not(enum mm_facility f);
 
 #endif
