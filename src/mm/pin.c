@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "base/lock.h"
+#include "base/log.h"
 #include "mm/early.h"
 #include "mm/facility.h"
 #include "mm/generation.h"
@@ -443,16 +444,32 @@ static int lock_chunk(struct pin *pin, size_t c)
 	return err;
 }
 
+/* What the caller hears is -ENOMEM, and looks at the wrong limit. */
+static void explain_passing(int err)
+{
+	static atomic_bool told;
+
+	if (err != -ENOMEM && !atomic_exchange(&told, true))
+		log_warn("cannot pin: no io_uring for the moment: %s", strerrordesc_np(-err));
+}
+
 static int hold_chunk(struct pin *pin, size_t c)
 {
 	uintptr_t start = chunk_start(pin, c);
-	int err = -EOPNOTSUPP;
+	int err = mm_ask(MM_IO_URING);
 
-	if (mm_have(MM_IO_URING))
+	/* What kept the probe from a ring may be over, and here it is waited for. */
+	if (!err || mm_passing(err))
 		err = uringbuf_pin(start, chunk_end(pin, c) - start, &pin->chunk[c].buf);
 	if (!err)
 		pin->chunk[c].hold = HOLD_URING;
-	return err && err != -ENOMEM ? lock_chunk(pin, c) : err;
+	/* mlock takes the place of what the kernel has not, not of what is short: a region would be another
+	 * one for its lifetime, and nobody would know. */
+	if (mm_passing(err)) {
+		explain_passing(err);
+		return -ENOMEM;
+	}
+	return err ? lock_chunk(pin, c) : 0;
 }
 
 /* The pages of a locked chunk that are still its own, run by run. */

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/lock.h"
+#include "mm/facility.h"
 #include "mm/procfd.h"
 
 /* The first ring is small: most programs pin a few buffers. The kernel allows 16384 slots in a ring. */
@@ -55,6 +56,24 @@ static struct lock lock = LOCK_INIT(LOCK_RINGS);
 static struct ring *rings[MOST_RINGS];
 /* Grows under lock, after the entry was written; read by everybody. */
 static atomic_int ring_count;
+
+/*
+ * Charges are per user, and the kernel gives back those of a process that has ended 10 to 20 ms late: a
+ * program that runs twice in a row must not fail the second time. So who meets -ENOMEM, or what else may
+ * pass, tries again for a while. True: once more, after a nap. *until is 0 at first.
+ */
+static bool patience(uint64_t *until)
+{
+	const struct timespec nap = { 0, 2 * NSEC_PER_MSEC };
+	uint64_t now = clock_ns();
+
+	if (!*until)
+		*until = now + 60 * NSEC_PER_MSEC;
+	if (now >= *until)
+		return false;
+	syscall(SYS_nanosleep, &nap, NULL);
+	return true;
+}
 
 /* ---- Rings ---- */
 
@@ -157,9 +176,10 @@ static void free_slot(const struct uringbuf *buf)
 }
 
 /* A free slot, in a new ring if need be. The new one is made without the lock; one made in vain is lost
- * (it takes 32 rings at once). */
+ * (it takes 32 rings at once). While one cannot be made, another thread may give back a slot. */
 static int claim_slot(struct uringbuf *out)
 {
+	uint64_t until = 0;
 	struct ring *r;
 	bool got;
 	int err;
@@ -172,6 +192,8 @@ static int claim_slot(struct uringbuf *out)
 		if (got || err)
 			return got ? 0 : err;
 		err = make_ring(ring_count ? MORE_SLOTS : FIRST_SLOTS, &r);
+		if (mm_passing(err) && patience(&until))
+			continue;
 		if (err)
 			return err;
 		lock_take(&lock);
@@ -240,14 +262,10 @@ static bool wait_for_releases(void)
 	return waited;
 }
 
-/*
- * The charge is per user, and the kernel gives back that of a process that has ended 10 to 20 ms late: a
- * program that runs twice in a row must not fail the second time. What can never fit fails at once.
- */
+/* What can never fit fails at once. */
 static int update_patiently(struct ring *r, unsigned slot, uintptr_t addr, size_t len)
 {
-	const struct timespec nap = { 0, 2 * NSEC_PER_MSEC };
-	uint64_t until;
+	uint64_t until = 0;
 	struct rlimit limit;
 	int err = update(r, slot, addr, len, OF_RELEASE);
 
@@ -255,10 +273,8 @@ static int update_patiently(struct ring *r, unsigned slot, uintptr_t addr, size_
 		err = update(r, slot, addr, len, OF_RELEASE);
 	if (err != -ENOMEM || getrlimit(RLIMIT_MEMLOCK, &limit) || len > limit.rlim_cur)
 		return err;
-	for (until = clock_ns() + 60 * NSEC_PER_MSEC; err == -ENOMEM && clock_ns() < until;) {
-		syscall(SYS_nanosleep, &nap, NULL);
+	while (err == -ENOMEM && patience(&until))
 		err = update(r, slot, addr, len, OF_RELEASE);
-	}
 	return err;
 }
 
