@@ -103,14 +103,19 @@ EARLY static void after(enum mm_change what, uintptr_t addr, size_t len)
 
 EXPORT int munmap(void *addr, size_t len)
 {
+	/* Afterwards they may be somebody's who registers them anew. */
+	bool forgot = userfault_forget((uintptr_t)addr, len);
 	int r;
 
-	userfault_forget((uintptr_t)addr, (uintptr_t)addr + len);
-	if (!watched())
-		return raw_munmap(addr, len);
-	before((uintptr_t)addr, len);
-	r = raw_munmap(addr, len);
-	after(MM_UNMAP, (uintptr_t)addr, len);
+	if (watched()) {
+		before((uintptr_t)addr, len);
+		r = raw_munmap(addr, len);
+		after(MM_UNMAP, (uintptr_t)addr, len);
+	} else {
+		r = raw_munmap(addr, len);
+	}
+	if (r && forgot)
+		userfault_restore((uintptr_t)addr, len);
 	return r;
 }
 

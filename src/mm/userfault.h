@@ -7,7 +7,11 @@
  * Learned from ioctl(UFFDIO_REGISTER and _UNREGISTER), which stands in front of libc's. A registration by a
  * raw system call is missed, and then an access of the device by an application's thread may wait in that
  * thread. What counts as registered and is not any more (the descriptor was closed) takes the longer way, no
- * more.
+ * more; it is kept until it is unregistered or unmapped. A registration that cannot be noted for want of
+ * memory fails with ENOMEM, as the kernel's may.
+ *
+ * Any number of ranges; those that overlap or touch are kept as one. Any thread, signal handlers, inside
+ * malloc: no locks, no allocation; errno is kept.
  */
 #ifndef UNPIN_MM_USERFAULT_H
 #define UNPIN_MM_USERFAULT_H
@@ -16,10 +20,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether some of [addr, addr + len) is, or may be, watched by the application. Lock-free, any thread. */
+/* Whether some of [addr, addr + len) is, or may be, watched by the application. */
 bool userfault_watched(uintptr_t addr, size_t len);
 
-/* Registrations inside [start, end) are over: it was unmapped. As above. */
-void userfault_forget(uintptr_t start, uintptr_t end);
+/* What is registered in these pages is over: they are about to be unmapped. True: there was some. */
+bool userfault_forget(uintptr_t addr, size_t len);
+/* They were not unmapped after all. */
+void userfault_restore(uintptr_t addr, size_t len);
 
 #endif
