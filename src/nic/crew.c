@@ -13,7 +13,8 @@
 #define STUCK_NS   (20 * NSEC_PER_MSEC)
 #define IDLE_TICKS 50 /* ticks without anything new before the lookout sleeps */
 
-static int spawn(struct nic *nic, void *(*run)(void *), const char *name)
+/* The thread gives itself its name: it may be over before we could. */
+static int spawn(struct nic *nic, void *(*run)(void *))
 {
 	sigset_t most, old;
 	pthread_attr_t attr;
@@ -30,8 +31,6 @@ static int spawn(struct nic *nic, void *(*run)(void *), const char *name)
 	err = pthread_create(&thread, &attr, run, nic);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
-	if (!err)
-		pthread_setname_np(thread, name);
 	return -err;
 }
 
@@ -68,6 +67,7 @@ static bool look_out(struct nic *nic)
 	uint32_t idle = IDLE_TICKS, seen = atomic_load(&c->jobs), jobs;
 	uint64_t since;
 
+	pthread_setname_np(pthread_self(), "unpin-lookout");
 	while (!c->stop) {
 		wait_tick(c, idle);
 		since = atomic_load(&c->busy_since);
@@ -81,37 +81,47 @@ static bool look_out(struct nic *nic)
 	return false;
 }
 
-static void *lookout_main(void *arg)
+static void steer(struct nic *nic)
 {
-	struct nic *nic = arg;
-	struct crew *c = &nic->crew;
-
-	lock_take(&c->lock);
-	if (!look_out(nic)) {
-		leave(c);
-		lock_drop(&c->lock);
-		return NULL;
-	}
-	atomic_fetch_add_explicit(&c->reliefs, 1, memory_order_relaxed);
-	log_debug("the engine thread has been held up by one operation; another one carries on");
-	c->have_lookout = false;
-	lock_drop(&c->lock);
 	pthread_setname_np(pthread_self(), "unpin-engine");
 	nic_engine_loop(nic);
+}
+
+/* What a thread does in turns: it looks out, takes the helm, is relieved while it is stuck, and looks out
+ * again if nobody else does. Where there are too many to make another one, that is how the crew gets its
+ * lookout back. */
+static void serve(struct nic *nic, bool at_helm)
+{
+	struct crew *c = &nic->crew;
+
+	if (at_helm)
+		steer(nic);
 	lock_take(&c->lock);
+	while (!at_helm || (!c->have_lookout && !c->stop)) {
+		c->have_lookout = true;
+		if (!look_out(nic))
+			break;
+		at_helm = true;
+		atomic_fetch_add_explicit(&c->reliefs, 1, memory_order_relaxed);
+		log_debug("the engine thread has been held up by one operation; another one carries on");
+		c->have_lookout = false;
+		lock_drop(&c->lock);
+		steer(nic);
+		lock_take(&c->lock);
+	}
 	leave(c);
 	lock_drop(&c->lock);
+}
+
+static void *lookout_main(void *arg)
+{
+	serve(arg, false);
 	return NULL;
 }
 
 static void *first_main(void *arg)
 {
-	struct nic *nic = arg;
-
-	nic_engine_loop(nic);
-	lock_take(&nic->crew.lock);
-	leave(&nic->crew);
-	lock_drop(&nic->crew.lock);
+	serve(arg, true);
 	return NULL;
 }
 
@@ -128,7 +138,7 @@ static void need_lookout(struct nic *nic)
 		c->threads++;
 	}
 	lock_drop(&c->lock);
-	if (!want || !spawn(nic, lookout_main, "unpin-lookout"))
+	if (!want || !spawn(nic, lookout_main))
 		return;
 	lock_take(&c->lock);
 	c->have_lookout = false;
@@ -168,6 +178,7 @@ static void *hand_main(void *arg)
 	struct crew *c = &nic->crew;
 	bool go_on;
 
+	pthread_setname_np(pthread_self(), "unpin-hand");
 	do {
 		atomic_fetch_add_explicit(&c->hand_jobs, 1, memory_order_relaxed);
 		while (!atomic_load(&nic->engine_stop) && nic_progress(nic, &burst))
@@ -200,7 +211,7 @@ void crew_call_hand(struct nic *nic)
 	}
 	count_free_hands(c);
 	lock_drop(&c->lock);
-	if (!make || !spawn(nic, hand_main, "unpin-hand"))
+	if (!make || !spawn(nic, hand_main))
 		return;
 	lock_take(&c->lock);
 	c->hands--;
@@ -224,7 +235,7 @@ int crew_start(struct nic *nic, uint32_t threads)
 	c->hands_most = threads - 1;
 	atomic_store(&c->hands_free, c->hands_most);
 	c->threads = 1;
-	err = spawn(nic, first_main, "unpin-engine");
+	err = spawn(nic, first_main);
 	if (err)
 		c->threads = 0;
 	return err;

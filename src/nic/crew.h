@@ -4,7 +4,7 @@
  * it up for as long as it likes (a page behind a userfaultfd, a file of a dead server), and it cannot be
  * interrupted; so a second thread looks out: when the helm has been busy with one thing for STUCK_NS, the
  * lookout takes the helm, and a new lookout is made. The thread that was stuck finds itself relieved when it
- * comes back, and ends.
+ * comes back; it ends, or looks out if nobody does.
  *
  * An idle process costs nothing: the lookout sleeps until the helm reports to be busy, ticks while it keeps
  * being busy, and goes back to sleep.
@@ -28,7 +28,7 @@
 
 struct nic;
 
-#define CREW_MOST 8u /* threads; when that many are stuck, the engine waits for one of them */
+#define CREW_MOST 8u /* threads; when that many are stuck, the engine waits for the first of them */
 
 struct crew {
 	struct lock lock;	/* the fields below that are not atomic; a leaf */

@@ -178,6 +178,51 @@ static void one_engine_thread_has_no_hands_and_the_lookout_takes_over(void **sta
 	close(fd);
 }
 
+/* Every thread there may be is stuck, the last one at the helm and without a lookout. The first that comes
+ * back, whichever it is, takes over from it. */
+static void the_first_thread_that_comes_back_carries_on_for_all(void **state)
+{
+	enum { STUCK = CREW_MOST, ALL = STUCK + 1 };
+	static struct pair p[ALL];
+	struct nic_mr *slow[ALL], *from[ALL];
+	uint8_t *page[ALL], word = 7;
+	int fd = watch_faults();
+
+	(void)state;
+	if (fd < 0)
+		skip();
+	for (int i = 0; i < ALL; i++) {
+		pair_open(&p[i], NULL);
+		page[i] = slow_page(fd);
+		slow[i] = pair_reg(&p[i], page[i], PAGE, IBV_ACCESS_ON_DEMAND);
+		from[i] = pair_reg(&p[i], &word, 1, 0);
+	}
+	for (int i = 0; i < ALL; i++) {
+		assert_int_equal(0, pair_send(&p[i], 0, IBV_WR_RDMA_WRITE, &word, 1, pair_key(from[i]),
+					    (uintptr_t)page[i], pair_key(slow[i])));
+		if (i < STUCK)
+			await_fault(fd);
+	}
+	assert_int_equal(STUCK - 1, atomic_load(&p[0].ctx->nic->crew.reliefs));
+	answer(fd, page[0]);
+	await_fault(fd);
+	assert_int_equal(STUCK, atomic_load(&p[0].ctx->nic->crew.reliefs));
+	for (int i = 1; i < ALL; i++)
+		answer(fd, page[i]);
+	for (int i = 0; i < ALL; i++) {
+		pair_expect(&p[i], 0, IBV_WC_SUCCESS);
+		assert_int_equal(page[i][0], word);
+		nic_mr_destroy(slow[i]);
+		nic_mr_destroy(from[i]);
+		munmap(page[i], PAGE);
+	}
+	for (int i = 0; i < ALL; i++)
+		pair_close(&p[i]);
+	none_is_left_named("unpin-engine");
+	none_is_left_named("unpin-lookout");
+	close(fd);
+}
+
 /* Eight pairs and nobody who polls: the engine's threads share the work, and every byte arrives. */
 static void hands_come_and_go(void **state)
 {
@@ -226,6 +271,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_engine_thread_has_no_hands_and_the_lookout_takes_over),
 		cmocka_unit_test(two_engine_threads_carry_two_queue_pairs_at_once),
+		cmocka_unit_test(the_first_thread_that_comes_back_carries_on_for_all),
 		cmocka_unit_test(hands_come_and_go),
 	};
 
