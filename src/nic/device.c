@@ -396,18 +396,23 @@ int nic_context_check(const struct nic_context *ctx)
 static void discard_objects(struct nic_context *ctx)
 {
 	struct nic *nic = ctx->nic;
+	uint32_t qp_rows, mr_rows;
 
-	for (uint32_t i = 0; i < nic->qp_rows; i++) {
+	lock_take(&nic->lock);
+	qp_rows = nic->qp_rows;
+	mr_rows = nic->mr_rows;
+	lock_drop(&nic->lock);
+	for (uint32_t i = 0; i < qp_rows; i++) {
 		struct nic_qp *qp = atomic_load(&nic->qp[i]);
 
-		if (qp && qp->ctx == ctx && qp->live)
-			nic_qp_discard(qp);
+		if (qp)
+			nic_qp_discard(qp, ctx);
 	}
-	for (uint32_t i = 0; i < nic->mr_rows; i++) {
+	for (uint32_t i = 0; i < mr_rows; i++) {
 		struct nic_mr *mr = atomic_load(&nic->mr[i]);
-		struct nic_pd *pd = mr ? atomic_load(&mr->pd) : NULL;
 
-		if (pd && pd->ctx == ctx)
+		/* Those of other contexts may be ending at this moment, and their domains with them. */
+		if (mr && atomic_load(&mr->ctx) == ctx)
 			nic_mr_discard(mr);
 	}
 }

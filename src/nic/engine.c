@@ -235,9 +235,17 @@ static void tell_peers(struct nic *nic, uint32_t slot, uint32_t qpn, bool dead)
 	for (uint32_t i = 0; i < NIC_QP_ROWS; i++) {
 		struct nic_qp *qp = atomic_load(&nic->qp[i]);
 
-		if (!qp || atomic_load(&qp->peer_slot) != slot || (qpn && qp->num != qpn))
+		uint32_t connection;
+
+		if (!qp || (qpn && qp->num != qpn))
 			continue;
-		atomic_store(dead ? &qp->peer_dead : &qp->peer_lost, true);
+		connection = atomic_load(&qp->connection);
+		if (atomic_load(&qp->peer_slot) != slot)
+			continue;
+		if (dead)
+			atomic_store(&qp->dead_connection, connection);
+		else
+			atomic_store(&qp->peer_lost, true);
 		nic_qp_schedule(qp);
 	}
 }

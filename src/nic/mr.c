@@ -400,6 +400,7 @@ int nic_mr_create(
 	mr->access = access;
 	mr->discarded = false;
 	atomic_store(&mr->pd, pd);
+	atomic_store(&mr->ctx, pd->ctx);
 	atomic_fetch_add(&pd->users, 1);
 	nic_context_ref(pd->ctx);
 	atomic_fetch_add_explicit(&nic->seg->mrs, 1, memory_order_relaxed);
@@ -431,6 +432,7 @@ void nic_mr_destroy(struct nic_mr *mr)
 	if (nic_context_check(ctx))
 		return; /* inherited: forgotten, memory is left */
 	nic_mr_discard(mr);
+	atomic_store(&mr->ctx, NULL);
 	atomic_store(&mr->pd, NULL);
 	atomic_fetch_sub(&pd->users, 1);
 	row_give(mr);

@@ -53,7 +53,8 @@ struct nic_mr {
 	struct rundown users; /* copies and checks that are running; closed while the row is free */
 	_Atomic uint32_t key; /* of the current or last use; changes before the row is reused */
 	_Atomic(struct nic_pd *) pd;
-	uint64_t addr, length, iova; /* stable while a user is inside */
+	_Atomic(const struct nic_context *) ctx; /* the domain's, which may be gone sooner; NULL: no region */
+	uint64_t addr, length, iova;		 /* stable while a user is inside */
 	int access;
 	bool on_demand;
 	bool implicit;	 /* all of the address space: addr and iova are 0, length is NIC_MAX_MR_SIZE */
@@ -208,8 +209,10 @@ struct nic_qp {
 	 * the run lock. */
 	uint64_t parked_ns, parkings, noted;
 	bool hand_over; /* the last run stopped at a copy that this thread may not make; under the run lock */
-	_Atomic bool peer_lost,
-		peer_dead; /* told by the wire; the run hands them on after the packets before them */
+	/* Told by the wire; the run hands them on after the packets before them. Of a death that comes late,
+	 * when the queue pair talks to another peer, the number of the connection tells. */
+	_Atomic bool peer_lost;
+	_Atomic uint32_t connection, dead_connection;
 
 	struct lock rx_lock; /* rxq lists of the lanes, rx_count */
 	uint32_t rx_count;
@@ -228,7 +231,7 @@ struct nic_qp {
 	struct nic_rq rq;
 
 	/* The verbs object */
-	struct nic_context *ctx;
+	struct nic_context *_Atomic ctx; /* who closes another context looks at it without a lock */
 	struct nic_pd *pd;
 	struct nic_cq *send_cq, *recv_cq;
 	struct ibv_qp_cap cap;
@@ -260,7 +263,7 @@ void nic_scan_prepare(struct nic_qp *qp, enum ib_lane l);
 /* The row of a number, alive or not. NULL: never used. */
 struct nic_qp *nic_qp_lookup(struct nic *nic, uint32_t num);
 /* The context is being closed over it: it stops, and is still to be destroyed. */
-void nic_qp_discard(struct nic_qp *qp);
+void nic_qp_discard(struct nic_qp *qp, const struct nic_context *ctx);
 void nic_qps_init(struct nic *nic);
 void nic_qps_fini(struct nic *nic);
 

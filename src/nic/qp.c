@@ -180,7 +180,7 @@ int nic_qp_create(struct nic_pd *pd, struct nic_qp_init *init, struct nic_qp **o
 	qp->overrun = NULL;
 	qp->hand_over = false;
 	atomic_store(&qp->peer_lost, false);
-	atomic_store(&qp->peer_dead, false);
+	atomic_store(&qp->dead_connection, atomic_load(&qp->connection) - 1);
 	init_attr(qp, &init->cap);
 	init_events(qp, init->cookie);
 	cfg.sq = &qp->sq;
@@ -206,6 +206,16 @@ give:
 	return err;
 }
 
+/* Whoever found the lock taken meanwhile has left its work to us. */
+static void drop_run_lock(struct nic_qp *qp, bool more)
+{
+	struct nic_burst burst = { 0 };
+
+	lock_drop(&qp->run_lock);
+	if (more || atomic_load(&qp->kick))
+		nic_qp_run(qp, &burst);
+}
+
 /* Under the run lock: nothing of the lanes waits any more, nothing is queued, the wire is left. */
 static void disconnect(struct nic_qp *qp)
 {
@@ -219,22 +229,28 @@ static void disconnect(struct nic_qp *qp)
 		qp->channel = NULL;
 	}
 	atomic_store(&qp->peer_slot, 0);
+	atomic_fetch_add(&qp->connection, 1);
+}
+
+/* Before the indices go back to their beginning: whoever takes a completion gives back the place that it
+ * names. Nothing is completed meanwhile, since the run lock is held. */
+static void forget_completions(struct nic_qp *qp)
+{
+	nic_cq_purge(qp->send_cq, qp);
+	if (qp->recv_cq != qp->send_cq)
+		nic_cq_purge(qp->recv_cq, qp);
 }
 
 /* From here on nobody runs it and nothing arrives. */
-static void stop(struct nic_qp *qp)
+static void stop_locked(struct nic_qp *qp)
 {
-	lock_take(&qp->run_lock);
 	lock_take(&qp->rx_lock);
 	qp->live = false;
 	lock_drop(&qp->rx_lock);
 	disconnect(qp);
 	nic_timer_set(qp, UINT64_MAX);
 	nic_segment_qp_clear(qp);
-	lock_drop(&qp->run_lock);
-	nic_cq_purge(qp->send_cq, qp);
-	if (qp->recv_cq != qp->send_cq)
-		nic_cq_purge(qp->recv_cq, qp);
+	forget_completions(qp);
 }
 
 static void release(struct nic_qp *qp)
@@ -256,15 +272,23 @@ int nic_qp_destroy(struct nic_qp *qp)
 {
 	if (nic_context_check(qp->ctx))
 		return 0; /* inherited: forgotten, memory is left */
-	stop(qp);
+	lock_take(&qp->run_lock);
+	stop_locked(qp);
+	lock_drop(&qp->run_lock);
 	nic_event_retire(&qp->ctx->async, &qp->event_source, qp->event, NIC_QP_EVENTS);
 	release(qp);
 	return 0;
 }
 
-void nic_qp_discard(struct nic_qp *qp)
+void nic_qp_discard(struct nic_qp *qp, const struct nic_context *ctx)
 {
-	stop(qp);
+	if (qp->ctx != ctx)
+		return;
+	lock_take(&qp->run_lock);
+	/* It may have become another's since it was found. */
+	if (qp->live && qp->ctx == ctx)
+		stop_locked(qp);
+	drop_run_lock(qp, false);
 }
 
 uint32_t nic_qp_num(const struct nic_qp *qp)
@@ -381,15 +405,6 @@ static int connect_peer(struct nic_qp *qp, uint32_t dest_qpn)
 	return 0;
 }
 
-/* Before the indices go back to their beginning: whoever takes a completion gives back the place that it
- * names. Nothing is completed meanwhile, since the run lock is held. */
-static void forget_completions(struct nic_qp *qp)
-{
-	nic_cq_purge(qp->send_cq, qp);
-	if (qp->recv_cq != qp->send_cq)
-		nic_cq_purge(qp->recv_cq, qp);
-}
-
 static void reset_queues(struct nic_qp *qp)
 {
 	lock_take(&qp->rq.lock);
@@ -398,7 +413,6 @@ static void reset_queues(struct nic_qp *qp)
 	atomic_store(&qp->rq.freed, 0);
 	lock_drop(&qp->rq.lock);
 	atomic_store(&qp->peer_lost, false);
-	atomic_store(&qp->peer_dead, false);
 }
 
 /* Under the run lock and, unless the queue pair goes to ERR, the posters' lock. */
@@ -443,16 +457,6 @@ static int modify_locked(struct nic_qp *qp, const struct ibv_qp_attr *attr, int 
 	if (next == IBV_QPS_RESET)
 		reset_queues(qp);
 	return 0;
-}
-
-/* Whoever found the lock taken meanwhile has left its work to us. */
-static void drop_run_lock(struct nic_qp *qp, bool more)
-{
-	struct nic_burst burst = { 0 };
-
-	lock_drop(&qp->run_lock);
-	if (more || atomic_load(&qp->kick))
-		nic_qp_run(qp, &burst);
 }
 
 /*

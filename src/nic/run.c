@@ -382,9 +382,13 @@ static bool run_lane(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, uin
  * holds more back. */
 static bool peer_is_over(struct nic_qp *qp, uint64_t now)
 {
-	if (!atomic_load(&qp->peer_dead) || qp->lane[IB_COMPLETER].parked)
+	uint32_t dead = atomic_load(&qp->dead_connection);
+
+	if (dead != atomic_load_explicit(&qp->connection, memory_order_relaxed) ||
+		qp->lane[IB_COMPLETER].parked)
 		return false;
-	atomic_store(&qp->peer_dead, false);
+	/* Told once: no connection has this number. */
+	atomic_store(&qp->dead_connection, dead - 1);
 	ib_peer_dead(&qp->ib, now);
 	return true;
 }

@@ -182,6 +182,8 @@ static int begin_event(struct stretch *p, uintptr_t stop, const struct vma *vma,
 		if (!p->request)
 			return wait_for(p, r, state == PAGE_FAULTING ? fault_find(q, p->at) : NULL);
 		/* Somebody is at it, or has more urgent things to do. */
+		if (state != PAGE_FAULTING)
+			odp_count(p->s, r->odp, page_prefetch_dropped, 1);
 		fault_unlock(q);
 		p->at += ODP_PAGE;
 		return 0;

@@ -30,27 +30,33 @@ UNPIN_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context
 	return &ch->ibv;
 }
 
+/* Programs may look at a channel's refcnt; it changes under the context's mutex. What it is then. */
+static int channel_count(struct ibv_comp_channel *channel, int by)
+{
+	int count;
+
+	if (!channel)
+		return 0;
+	pthread_mutex_lock(&channel->context->mutex);
+	count = channel->refcnt += by;
+	pthread_mutex_unlock(&channel->context->mutex);
+	return count;
+}
+
 UNPIN_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
 	int ret;
 
 	if (!context_is_ours(channel->context))
 		return PASS(ibv_destroy_comp_channel, EOPNOTSUPP, channel);
+	/* A queue that is being destroyed lets go of the channel in nic/ first, and last here. */
+	if (channel_count(channel, 0))
+		return EBUSY;
 	ret = nic_channel_destroy(to_channel(channel)->nic);
 	if (ret)
 		return -ret;
 	free(to_channel(channel));
 	return 0;
-}
-
-/* Programs may look at a channel's refcnt; it changes under the context's mutex. */
-static void channel_count(struct ibv_comp_channel *channel, int by)
-{
-	if (!channel)
-		return;
-	pthread_mutex_lock(&channel->context->mutex);
-	channel->refcnt += by;
-	pthread_mutex_unlock(&channel->context->mutex);
 }
 
 UNPIN_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)

@@ -5,7 +5,9 @@
  */
 #include "client.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -51,6 +53,24 @@ static void objects(struct ibv_context *ctx, uint8_t *mem)
 	CHECK(!ibv_dealloc_pd(pd));
 }
 
+/* Closed over its objects, while other threads make and unmake those of other contexts. */
+static void objects_left_behind(struct ibv_context *ctx, uint8_t *mem)
+{
+	struct ibv_qp_init_attr init = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = IBV_QPT_RC };
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	struct ibv_mr *mr = ibv_reg_mr(pd, mem, 4096, IBV_ACCESS_ON_DEMAND);
+	struct ibv_qp *qp;
+
+	init.send_cq = init.recv_cq = ibv_create_cq(ctx, 8, NULL, NULL, 0);
+	qp = ibv_create_qp(pd, &init);
+	CHECK(mr && init.send_cq && qp);
+	CHECK(!ibv_close_device(ctx));
+	CHECK(!ibv_destroy_qp(qp));
+	CHECK(!ibv_destroy_cq(init.send_cq));
+	CHECK(!ibv_dereg_mr(mr));
+	CHECK(!ibv_dealloc_pd(pd));
+}
+
 static void queries(struct ibv_context *ctx)
 {
 	struct ibv_device_attr_ex attr;
@@ -83,7 +103,7 @@ static void *work(void *arg)
 		objects(shared, mem);
 		if (own) {
 			objects(own, mem);
-			ibv_close_device(own);
+			objects_left_behind(own, mem);
 		}
 	}
 	munmap(mem, 4096);
@@ -101,6 +121,39 @@ static void objects_come_and_go_in_many_threads(void **state)
 		pthread_join(thread[i], NULL);
 	assert_int_equal(atomic_load(&failures), 0);
 	assert_int_equal(ibv_close_device(shared), 0);
+}
+
+/* Who tries to destroy a channel until its queue has let go of it succeeds when nobody uses it any more. */
+static void *destroys(void *channel)
+{
+	int err;
+
+	while ((err = ibv_destroy_comp_channel(channel)) == EBUSY)
+		sched_yield();
+	return err ? channel : NULL;
+}
+
+static void a_channel_goes_with_its_last_queue(void **state)
+{
+	struct ibv_context *ctx = client_open();
+	void *failed;
+
+	for (int i = 0; i < 20 * ROUNDS; i++) {
+		struct ibv_comp_channel *channel = ibv_create_comp_channel(ctx);
+		struct ibv_cq *cq;
+		pthread_t thread;
+
+		assert_non_null(channel);
+		cq = ibv_create_cq(ctx, 1, NULL, channel, 0);
+		assert_non_null(cq);
+		assert_int_equal(pthread_create(&thread, NULL, destroys, channel), 0);
+		for (int k = 0; k < i % 7; k++)
+			sched_yield();
+		assert_int_equal(ibv_destroy_cq(cq), 0);
+		assert_int_equal(pthread_join(thread, &failed), 0);
+		assert_null(failed);
+	}
+	assert_int_equal(ibv_close_device(ctx), 0);
 }
 
 /* Posters of one queue pair share its queue: every request is posted whole and completes once. */
@@ -152,6 +205,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(objects_come_and_go_in_many_threads),
+		cmocka_unit_test(a_channel_goes_with_its_last_queue),
 		cmocka_unit_test(posters_share_a_queue),
 	};
 
