@@ -212,6 +212,7 @@ struct nic_qp {
 	/* Told by the wire; the run hands them on after the packets before them. Of a death that comes late,
 	 * when the queue pair talks to another peer, the number of the connection tells. */
 	_Atomic bool peer_lost;
+	_Atomic bool recv_posted; /* in ERR: the next run flushes it */
 	_Atomic uint32_t connection, dead_connection;
 
 	struct lock rx_lock; /* rxq lists of the lanes, rx_count */

@@ -285,9 +285,7 @@ int nic_qp_post_recv(struct nic_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
 		*bad = wr;
 	lock_drop(&qp->rq.lock);
 	if (atomic_load(&qp->ib.state) == IBV_QPS_ERR) {
-		lock_take(&qp->run_lock);
-		ib_recv_posted(&qp->ib);
-		lock_drop(&qp->run_lock);
+		atomic_store(&qp->recv_posted, true);
 		nic_qp_run(qp, &burst);
 	}
 	return err;

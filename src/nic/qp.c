@@ -180,6 +180,7 @@ int nic_qp_create(struct nic_pd *pd, struct nic_qp_init *init, struct nic_qp **o
 	qp->overrun = NULL;
 	qp->hand_over = false;
 	atomic_store(&qp->peer_lost, false);
+	atomic_store(&qp->recv_posted, false);
 	atomic_store(&qp->dead_connection, atomic_load(&qp->connection) - 1);
 	init_attr(qp, &init->cap);
 	init_events(qp, init->cookie);
@@ -413,6 +414,7 @@ static void reset_queues(struct nic_qp *qp)
 	atomic_store(&qp->rq.freed, 0);
 	lock_drop(&qp->rq.lock);
 	atomic_store(&qp->peer_lost, false);
+	atomic_store(&qp->recv_posted, false);
 }
 
 /* Under the run lock and, unless the queue pair goes to ERR, the posters' lock. */

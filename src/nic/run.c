@@ -413,6 +413,8 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 	for (;;) {
 		int was = atomic_load_explicit(&qp->ib.state, memory_order_relaxed);
 
+		if (atomic_load(&qp->recv_posted) && atomic_exchange(&qp->recv_posted, false))
+			ib_recv_posted(&qp->ib);
 		did = atomic_load(&qp->peer_lost) && atomic_exchange(&qp->peer_lost, false);
 		if (did)
 			tell_lost(qp, now);

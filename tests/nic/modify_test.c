@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <time.h>
 
 #include "nic/nic.h"
 #include "pair.h"
@@ -103,6 +104,11 @@ static int to_error_wrongly(struct nic_qp *qp)
 	return to_state(qp, IBV_QPS_ERR, IBV_QP_PORT);
 }
 
+static int to_error(struct nic_qp *qp)
+{
+	return to_state(qp, IBV_QPS_ERR, 0);
+}
+
 static int to_reset(struct nic_qp *qp)
 {
 	return to_state(qp, IBV_QPS_RESET, 0);
@@ -139,6 +145,40 @@ static void what_is_posted_during_a_query_is_carried_out(void **state)
 	(void)state;
 	pair_open(&p, NULL);
 	post_while(&p, query, 0);
+	pair_close(&p);
+}
+
+static void *post_receive(void *arg)
+{
+	return pair_recv(arg, 1, NULL, 0, 0) ? arg : NULL;
+}
+
+/* As every post, it waits for nobody who has the run lock. */
+static void a_receive_posted_in_ERR_during_a_query_is_flushed(void **state)
+{
+	struct timespec until;
+	pthread_t poster;
+	struct pair p;
+	void *failed;
+	int late;
+
+	(void)state;
+	pair_open(&p, NULL);
+	assert_int_equal(0, to_error(p.qp[1]));
+	{
+		struct caller c = { .qp = p.qp[1], .call = query, .behind = &p.qp[1]->run_lock };
+
+		call_begin(&c);
+		assert_int_equal(0, pthread_create(&poster, NULL, post_receive, &p));
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += 20;
+		late = pthread_timedjoin_np(poster, &failed, &until);
+		sem_post(&c.go);
+		assert_int_equal(0, call_end(&c));
+	}
+	assert_int_equal(0, late);
+	assert_null(failed);
+	pair_expect(&p, 1, IBV_WC_WR_FLUSH_ERR);
 	pair_close(&p);
 }
 
@@ -281,6 +321,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_posted_during_a_query_is_carried_out),
+		cmocka_unit_test(a_receive_posted_in_ERR_during_a_query_is_flushed),
 		cmocka_unit_test(what_is_posted_during_a_modify_that_is_refused_is_carried_out),
 		cmocka_unit_test(what_is_posted_before_a_modify_waits_for_posters_is_carried_out),
 		cmocka_unit_test(a_receive_queue_has_all_its_places_after_a_reset_under_a_poller),
