@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -33,6 +34,8 @@
 
 /* ---- Reservation ---- */
 
+/* The pool is the machine's: tests take turns at it (../odp/hugetlb.h). */
+#define TURN "/proc/sys/vm/nr_hugepages"
 #define POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
 
 /* A process that gives the pages back when the case's has ended, however it did. */
@@ -55,9 +58,14 @@ static void keep(int life, long pages)
 
 static void reserve_pages(long pages)
 {
-	long had = number_in(POOL "nr_hugepages");
-	int life[2];
+	int life[2], turn = open(TURN, O_RDONLY | O_CLOEXEC);
+	long had;
 
+	if (turn < 0)
+		check_skip("this kernel has no huge pages");
+	check_sys(flock(turn, LOCK_EX) == 0);
+	check_goes_on();
+	had = number_in(POOL "nr_hugepages");
 	if (had < 0)
 		check_skip("this kernel has no huge pages of 2 MiB");
 	if (!set_number(POOL "nr_hugepages", had + pages))
@@ -73,6 +81,7 @@ static void reserve_pages(long pages)
 		keep(life[0], pages);
 	}
 	close(life[0]);
+	close(turn); /* the keeper has it */
 	reservation.life = life[1];
 }
 
