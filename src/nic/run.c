@@ -137,8 +137,12 @@ static int do_tx(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct 
 	}
 	if (err) {
 		/* Nobody there (or no memory for slots): lost, as on any network. The transport is told when
-		 * it knows that the packet was sent; retries and their counts decide what comes of it. */
-		atomic_store(&qp->peer_lost, true);
+		 * it knows that the packet was sent; retries and their counts decide what comes of it. Who
+		 * waits for a response has no timer on a wire that loses nothing. */
+		if (l == IB_RESPONDER)
+			wire_notify_dropped(qp->nic->wire, atomic_load(&qp->peer_slot), s->pkt.dest_qpn);
+		else
+			atomic_store(&qp->peer_lost, true);
 		return 0;
 	}
 	err = gather(qp, b, l, s, tx.payload);
