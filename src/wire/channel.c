@@ -102,11 +102,15 @@ void channel_put(struct wire_channel *c)
 	free(c);
 }
 
-void channel_set_state(struct wire_channel *c, enum channel_state state)
+enum channel_state channel_set_state(struct wire_channel *c, enum channel_state state)
 {
+	enum channel_state was;
+
 	lock_take(&c->lock);
+	was = c->state;
 	c->state = state;
 	lock_drop(&c->lock);
+	return was;
 }
 
 static void ring_receiver(struct wire_channel *c)

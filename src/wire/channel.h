@@ -15,7 +15,7 @@
 
 enum channel_state {
 	CHANNEL_ABSENT,	 /* nobody has the slot's name: packets are lost */
-	CHANNEL_CALLING, /* somebody has, but his backlog is full: packets are kept in the ring */
+	CHANNEL_CALLING, /* somebody may have, but cannot be reached yet: packets are kept in the ring */
 	CHANNEL_HELLO, /* connected, the answer has not come: packets are in the ring, its door is unknown */
 	CHANNEL_OPEN,
 	CHANNEL_DEAD, /* the receiver is gone; another channel is needed to reach the slot again */
@@ -27,6 +27,7 @@ struct wire_channel {
 	_Atomic uint32_t refs; /* the peer table's, the users', and that of who is giving out credit */
 	uint32_t users;	       /* wire lock: connects less disconnects */
 	uint64_t retry_at;    /* wire lock: when to look for an absent receiver again (CLOCK_MONOTONIC, ns) */
+	uint64_t short_since; /* wire lock: we lack what meeting it takes (the same clock); 0: no */
 	struct list dropping; /* wire lock */
 	int memfd;	      /* wire lock: until hello is sent, */
 	bool keep_memfd;      /* or for good where memory is allocated through it (constant) */
@@ -60,8 +61,8 @@ struct wire_channel {
 struct wire_channel *channel_new(struct wire *w, uint32_t slot);
 void channel_ref(struct wire_channel *c);
 void channel_put(struct wire_channel *c);
-/* New state, under the wire's lock. */
-void channel_set_state(struct wire_channel *c, enum channel_state state);
+/* New state, under the wire's lock. What it was. */
+enum channel_state channel_set_state(struct wire_channel *c, enum channel_state state);
 /* The answer came: takes over bell, wakes the receiver if it sleeps over packets. */
 void channel_opened(struct wire_channel *c, struct doorbell *bell);
 /* Tells waiting flows that may try again; takes no locks of the caller's. False: nothing was there to do. */

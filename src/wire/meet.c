@@ -220,6 +220,8 @@ int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, un
 	}
 	for (unsigned i = 0; i < nfd; i++)
 		fds_discard(all[i]);
+	if (nfd < n && (h.msg_flags & MSG_CTRUNC))
+		return -EMFILE;
 	if (!got)
 		return -ENOTCONN;
 	if (got == 1 && *(char *)m == LAYOUT_GOODBYE)

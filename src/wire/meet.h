@@ -50,7 +50,8 @@ bool meet_ended(int sock);
 int meet_send(int sock, const struct layout_message *m, const int *fd, unsigned n);
 /* Receives a message that must have exactly this magic and n descriptors (n <= 2). 0: fd[] are the caller's,
  * of unknown kind (fds_discard()). -EAGAIN: nothing yet; -ESHUTDOWN: goodbye; -ENOTCONN: the other end has
- * closed without; -EPROTO: anything else (all closed); -EPROTONOSUPPORT: right, but of version m->version. */
+ * closed without; -EMFILE: no room for the descriptors, which are lost; -EPROTO: anything else (all closed);
+ * -EPROTONOSUPPORT: right, but of version m->version. */
 int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, unsigned n);
 /* Sends a wake-up; a full queue is as good as one. */
 void meet_ring(int sock);

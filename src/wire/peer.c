@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,8 +20,9 @@
 #define HELLO_NS       NSEC_PER_SEC /* a connection that says nothing for so long is closed */
 #define GRACE_NS       NSEC_PER_SEC /* between the end of a dying process's sockets and its own */
 #define VERIFY_NS      (10 * NSEC_PER_SEC)
-#define MAX_SILENT     64u /* of those at a time; the oldest makes room */
-#define MAX_ACCEPTS    256 /* in one service call */
+#define SHORT_NS       (10 * NSEC_PER_SEC) /* without descriptors or memory to meet somebody: given up then */
+#define MAX_SILENT     64u		   /* of those at a time; the oldest makes room */
+#define MAX_ACCEPTS    256		   /* in one service call */
 #define MAX_COMPLAINTS 32u
 
 /* A warning for the person; a hostile peer must not fill the log. */
@@ -211,6 +213,27 @@ static int call(struct peer *p)
 	return err;
 }
 
+static bool nobody_there(int err)
+{
+	return err == -ECONNREFUSED || err == -EACCES || err == -EPERM || err == -ESRCH || err == -EBUSY ||
+	       err == -EINVAL || err == -ENAMETOOLONG;
+}
+
+/* A full backlog belongs to somebody. So, perhaps, does a name for which we lack descriptors or memory: they
+ * may be there soon. */
+static bool may_be_met(struct wire_channel *c, int err, uint64_t now)
+{
+	if (err == -EAGAIN || nobody_there(err)) {
+		c->short_since = 0;
+		return err == -EAGAIN;
+	}
+	if (!c->short_since) {
+		c->short_since = now;
+		complain(c->w, "slot %u cannot be connected to for now: %s", c->slot, strerror(-err));
+	}
+	return now - c->short_since < SHORT_NS;
+}
+
 void peer_seek(struct peer *p, uint64_t now)
 {
 	struct wire_channel *c = p->tx;
@@ -222,9 +245,17 @@ void peer_seek(struct peer *p, uint64_t now)
 	err = call(p);
 	if (!err)
 		return;
-	/* A full backlog belongs to somebody: his packets wait in the ring. */
-	channel_set_state(c, err == -EAGAIN ? CHANNEL_CALLING : CHANNEL_ABSENT);
-	if (err == -EAGAIN && !p->w->calling) {
+	if (!may_be_met(c, err, now)) {
+		/* Packets were kept for somebody who has gone; their senders have to be told, and whoever has
+		 * the slot next must not get them. */
+		if (channel_set_state(c, CHANNEL_ABSENT) == CHANNEL_CALLING) {
+			end_of_socket(p, -ENOTCONN);
+			wire_kick(p->w);
+		}
+		return;
+	}
+	channel_set_state(c, CHANNEL_CALLING);
+	if (!p->w->calling) {
 		p->w->calling = true;
 		wire_kick(p->w); /* the engine tries again, should nobody else */
 	}
@@ -242,12 +273,23 @@ void peer_unused(struct peer *p)
 	peer_free(p);
 }
 
+/* A descriptor that is kept for when there is no other. */
+static void take_spare(struct wire *w)
+{
+	w->spare = fd_open("/dev/null", O_RDONLY);
+	if (w->spare >= 0)
+		w->spare = fds_add(&w->fds, w->spare);
+}
+
 static void hear_answer(struct peer *p)
 {
 	struct layout_message m;
 	struct doorbell bell = { .page = NULL };
-	int fd = -1, err = meet_receive(p->tx->sock, LAYOUT_ANSWER_MAGIC, &m, &fd, 1);
+	int fd = -1, err;
 
+	/* It comes but once, and brings a descriptor. */
+	fds_close(&p->w->fds, &p->w->spare);
+	err = meet_receive(p->tx->sock, LAYOUT_ANSWER_MAGIC, &m, &fd, 1);
 	if (err == -EAGAIN)
 		return;
 	if (!err)
@@ -263,8 +305,9 @@ static void hear_answer(struct peer *p)
 	if (err == -ENOTCONN || err == -ESHUTDOWN)
 		end_of_socket(p, err);
 	else
-		throw_out(
-			p, err == -EPROTONOSUPPORT ? "speaks another version of unpin" : "answered nonsense");
+		throw_out(p, err == -EMFILE	       ? "answered, but too many files are open"
+			     : err == -EPROTONOSUPPORT ? "speaks another version of unpin"
+						       : "answered nonsense");
 }
 
 static enum channel_state state_of(struct wire_channel *c)
@@ -294,6 +337,8 @@ void peer_tx_event(struct peer *p)
 		return;
 	if (state_of(p->tx) == CHANNEL_HELLO) {
 		hear_answer(p);
+		if (p->w->spare < 0)
+			take_spare(p->w);
 		return;
 	}
 	/* It is a wake-up for the engine, or says that there are drop notices; look for both. */
@@ -331,7 +376,8 @@ static struct guest *guest_new(struct wire *w, int sock, uint64_t now)
 	return g;
 }
 
-/* Events of this round may still point to it, so its memory goes later. */
+/* Events of this round may still point to it, so its memory goes later. Who is not told that we leave it
+ * takes us for a dying process and waits for our death. */
 static void guest_leave(struct guest *g)
 {
 	struct wire *w = g->w;
@@ -346,6 +392,10 @@ static void guest_leave(struct guest *g)
 	fds_discard(g->doorfd);
 	g->memfd = g->doorfd = -1;
 	unwatch(w, g->sock);
+	if (g->sock >= 0) {
+		meet_leave(g->sock);
+		shutdown(g->sock, SHUT_RDWR);
+	}
 	fds_close(&w->fds, &g->sock);
 	fds_close(&w->fds, &g->pidfd);
 	list_del(&g->node);
@@ -355,7 +405,6 @@ static void guest_leave(struct guest *g)
 static void refuse(struct guest *g, const char *why)
 {
 	complain(g->w, "process %d %s: its connection is refused", (int)g->pid, why);
-	meet_leave(g->sock);
 	guest_leave(g);
 }
 
@@ -394,7 +443,7 @@ static int answer(struct guest *g)
 	return meet_send(g->sock, &m, &g->w->door.fd, 1);
 }
 
-/* The guest is a peer's sending half from now on. */
+/* The guest is a peer's sending half from now on. -EAGAIN: not yet. */
 static int admit(struct guest *g, struct peer *p)
 {
 	struct wire *w = g->w;
@@ -414,9 +463,9 @@ static int admit(struct guest *g, struct peer *p)
 		return err;
 	unwatch(w, g->sock);
 	/* Before any thread can take a packet: it may wake the sender for credit, and the answer must be the
-	 * first that comes. One that cannot be sent finds nobody: the socket tells. */
-	answer(g);
-	err = inbound_attach(in);
+	 * first that comes. Without it the sender would wake nobody: a user may have but so many descriptors
+	 * on their way. Of one that finds nobody the socket tells. */
+	err = answer(g) && !meet_ended(g->sock) ? -EAGAIN : inbound_attach(in);
 	if (err) {
 		in->sock = -1; /* still the guest's */
 		inbound_put(in);
@@ -476,6 +525,19 @@ static enum verdict place_for(struct guest *g, struct peer **out)
 	return VERDICT_LATER;
 }
 
+static void wait_or_refuse(struct guest *g)
+{
+	struct wire *w = g->w;
+
+	w->hurry = true;
+	if (!g->waits && w->nwaiting >= MAX_SILENT) {
+		refuse(g, "is one of too many that wait");
+		return;
+	}
+	w->nwaiting += !g->waits;
+	g->waits = true;
+}
+
 static void settle(struct guest *g, uint64_t now)
 {
 	struct wire *w = g->w;
@@ -494,13 +556,7 @@ static void settle(struct guest *g, uint64_t now)
 	if (v == VERDICT_YES)
 		v = place_for(g, &p);
 	if (v == VERDICT_LATER) {
-		w->hurry = true;
-		if (!g->waits && w->nwaiting >= MAX_SILENT) {
-			refuse(g, "is one of too many that wait");
-			return;
-		}
-		w->nwaiting += !g->waits;
-		g->waits = true;
+		wait_or_refuse(g);
 		return;
 	}
 	if (v == VERDICT_NO) {
@@ -508,6 +564,10 @@ static void settle(struct guest *g, uint64_t now)
 		return;
 	}
 	err = admit(g, p);
+	if (err == -EAGAIN && now < g->deadline + VERIFY_NS) {
+		wait_or_refuse(g);
+		return;
+	}
 	if (err) {
 		refuse(g, err == -EPROTO ? "offers memory that is no channel"
 					 : "cannot be served (no memory or descriptors)");
@@ -531,7 +591,9 @@ static void hear_hello(struct guest *g, uint64_t now)
 		return;
 	}
 	if (err) {
-		refuse(g, err == -EPROTONOSUPPORT ? "speaks another version of unpin" : "says nonsense");
+		refuse(g, err == -EMFILE	    ? "cannot be served: too many files are open"
+			  : err == -EPROTONOSUPPORT ? "speaks another version of unpin"
+						    : "says nonsense");
 		return;
 	}
 	g->greeted = true;
@@ -562,24 +624,32 @@ void peer_guest_event(struct guest *g, uint64_t now)
 		hear_hello(g, now);
 }
 
+/* One that has just been accepted. */
+static void send_away(int sock)
+{
+	meet_leave(sock);
+	shutdown(sock, SHUT_RDWR);
+	fd_close(sock);
+}
+
 static void welcome(struct wire *w, int sock, uint64_t now)
 {
 	struct meet_peer who;
 	struct guest *g;
 
 	if (meet_credentials(sock, &who) || !fds_discard_ready()) {
-		fd_close(sock);
+		send_away(sock);
 		return;
 	}
 	if (!who.pid) {
 		complain(w, "a process in a pid namespace that is not visible here tried to connect");
-		fd_close(sock);
+		send_away(sock);
 		return;
 	}
 	if (who.euid != w->euid) {
 		complain(w, "process %d of user %u tried to connect to slot %u", (int)who.pid,
 			(unsigned)who.euid, w->slot);
-		fd_close(sock);
+		fd_close(sock); /* not a word */
 		return;
 	}
 	sock = fds_add(&w->fds, sock);
@@ -614,10 +684,8 @@ static bool turn_away(struct wire *w)
 	fds_close(&w->fds, &w->spare);
 	sock = meet_accept(w->listener);
 	if (sock >= 0)
-		fd_close(sock);
-	w->spare = fd_open("/dev/null", O_RDONLY);
-	if (w->spare >= 0)
-		w->spare = fds_add(&w->fds, w->spare);
+		send_away(sock);
+	take_spare(w);
 	complain(w, "too many open files: a peer was turned away");
 	return sock >= 0;
 }
@@ -681,6 +749,21 @@ void peer_tick(struct wire *w, uint64_t now)
 		free(container_of(list_pop(&w->dead_guests), struct guest, node));
 }
 
+/* Who connected to the slot while its peer was ending meant whoever has it next, if anybody. */
+static void inherit(struct peer *p, uint64_t now)
+{
+	struct peer *next = p->w->peers[p->slot] ? NULL : peer_new(p->w, p->slot);
+
+	if (next) {
+		next->tx = p->heir;
+		peer_seek(next, now);
+	} else {
+		channel_set_state(p->heir, CHANNEL_DEAD);
+		channel_put(p->heir);
+	}
+	p->heir = NULL;
+}
+
 struct peer *peer_next_gone(struct wire *w, uint64_t now)
 {
 	list_for_each_safe (node, &w->ending) {
@@ -694,6 +777,8 @@ struct peer *peer_next_gone(struct wire *w, uint64_t now)
 		list_del(&p->node);
 		if (w->peers[p->slot] == p)
 			w->peers[p->slot] = NULL;
+		if (p->heir)
+			inherit(p, now);
 		p->dead = dead;
 		return p;
 	}
@@ -706,11 +791,8 @@ void peer_stop_listening(struct wire *w)
 
 	/* Who calls from now on is refused, even if the name lives on in a child. */
 	shutdown(w->listener, SHUT_RDWR);
-	while ((sock = meet_accept(w->listener)) >= 0) {
-		meet_leave(sock);
-		shutdown(sock, SHUT_RDWR);
-		fd_close(sock);
-	}
+	while ((sock = meet_accept(w->listener)) >= 0)
+		send_away(sock);
 	fds_close(&w->fds, &w->listener);
 }
 

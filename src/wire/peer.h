@@ -21,6 +21,7 @@ struct peer {
 	int pidfd; /* -1: unknown, or the process had ended before we could ask for one */
 	struct wire_channel *tx;
 	struct inbound *rx;
+	struct wire_channel *heir; /* ending: what connects to whoever has the slot next; state ABSENT */
 	bool ending;
 	bool drain;	  /* ending: what it has sent is put before it is gone */
 	uint64_t grace;	  /* until then the process may still turn out to be dying */

@@ -194,7 +194,7 @@ int wire_fd(const struct wire *w)
 
 struct wire_channel *wire_connect(struct wire *w, uint32_t slot)
 {
-	struct wire_channel *c = NULL;
+	struct wire_channel *c = NULL, **at;
 	struct peer *p;
 
 	if (!slot || slot >= LAYOUT_QPS) {
@@ -203,22 +203,22 @@ struct wire_channel *wire_connect(struct wire *w, uint32_t slot)
 	}
 	lock_take(&w->lock);
 	p = peer_of(w, slot);
-	if (!p || !p->tx) {
+	at = !p ? NULL : p->ending ? &p->heir : &p->tx;
+	if (!at || !*at) {
 		c = channel_new(w, slot);
-		if (c && !p)
-			p = peer_new(w, slot);
-		if (c && p)
-			p->tx = c;
+		if (c && !at && (p = peer_new(w, slot)))
+			at = &p->tx;
+		if (c && at)
+			*at = c;
 		else if (c)
 			channel_put(c);
 	}
-	if (p && p->tx) {
-		c = p->tx;
+	c = at ? *at : NULL;
+	if (c) {
 		c->users++;
 		channel_ref(c);
-		peer_seek(p, clock_ns());
-	} else {
-		c = NULL;
+		if (!p->ending)
+			peer_seek(p, clock_ns());
 	}
 	lock_drop(&w->lock);
 	return c;
@@ -231,8 +231,13 @@ void wire_disconnect(struct wire_channel *c)
 
 	lock_take(&w->lock);
 	p = peer_of(w, c->slot);
-	if (!--c->users && p && p->tx == c)
+	c->users--;
+	if (!c->users && p && p->tx == c) {
 		peer_unused(p);
+	} else if (!c->users && p && p->heir == c) {
+		p->heir = NULL;
+		channel_put(c);
+	}
 	lock_drop(&w->lock);
 	channel_put(c);
 }
