@@ -702,6 +702,13 @@ void peer_accept(struct wire *w, uint64_t now)
 	}
 }
 
+void peer_hear_callers(struct wire *w, uint64_t now)
+{
+	peer_accept(w, now);
+	list_for_each_safe (node, &w->guests)
+		peer_guest_event(container_of(node, struct guest, node), now);
+}
+
 /* --- time --- */
 
 static void end_broken(struct wire *w)

@@ -55,6 +55,8 @@ void peer_seek(struct peer *p, uint64_t now);
 void peer_unused(struct peer *p);
 /* Handles all that wire_service() is for but the callbacks. */
 void peer_accept(struct wire *w, uint64_t now);
+/* Answers whoever has called up to now. */
+void peer_hear_callers(struct wire *w, uint64_t now);
 void peer_guest_event(struct guest *g, uint64_t now);
 void peer_tx_event(struct peer *p);
 void peer_rx_event(struct peer *p);

@@ -105,6 +105,18 @@ static void an_answer_that_cannot_be_sent_is_sent_later(void **state)
 	all_is_well();
 }
 
+/* A queue pair that is connected anew must not get what was sent to it before, by whoever has yet to be met.
+ */
+static void catching_up_hears_who_has_just_called(void **state)
+{
+	party_flow(&ab, &a, to_b);
+	for (uint32_t i = 0; i < 5; i++)
+		assert_int_equal(party_send(&ab, to_b, 1, 100, i), 0);
+	wire_catch_up(b.w, wire_slot(a.w));
+	assert_int_equal(b.ngot, 5);
+	all_is_well();
+}
+
 static void who_dies_before_the_answer_is_heard_out(void **state)
 {
 	party_flow(&ab, &a, to_b);
@@ -278,6 +290,7 @@ int main(void)
 #define met(test) cmocka_unit_test_setup_teardown(test, parties, no_parties)
 	const struct CMUnitTest tests[] = {
 		met(an_answer_that_cannot_be_sent_is_sent_later),
+		met(catching_up_hears_who_has_just_called),
 		met(who_dies_before_the_answer_is_heard_out),
 		met(without_descriptors_packets_wait),
 		met(with_too_many_descriptors_under_way_packets_wait),
