@@ -53,6 +53,10 @@ static void objects(struct ibv_context *ctx, uint8_t *mem)
 	CHECK(!ibv_dealloc_pd(pd));
 }
 
+/* The memory of a context that was closed over its objects stays: they name it. */
+static struct ibv_context *left[THREADS * ROUNDS];
+static _Atomic unsigned nleft;
+
 /* Closed over its objects, while other threads make and unmake those of other contexts. */
 static void objects_left_behind(struct ibv_context *ctx, uint8_t *mem)
 {
@@ -64,6 +68,7 @@ static void objects_left_behind(struct ibv_context *ctx, uint8_t *mem)
 	init.send_cq = init.recv_cq = ibv_create_cq(ctx, 8, NULL, NULL, 0);
 	qp = ibv_create_qp(pd, &init);
 	CHECK(mr && init.send_cq && qp);
+	left[atomic_fetch_add(&nleft, 1)] = ctx;
 	CHECK(!ibv_close_device(ctx));
 	CHECK(!ibv_destroy_qp(qp));
 	CHECK(!ibv_destroy_cq(init.send_cq));
