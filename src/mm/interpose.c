@@ -104,7 +104,8 @@ EARLY static void after(enum mm_change what, uintptr_t addr, size_t len)
 EXPORT int munmap(void *addr, size_t len)
 {
 	/* Afterwards they may be somebody's who registers them anew. */
-	bool forgot = userfault_forget((uintptr_t)addr, len);
+	struct userfault_span was;
+	bool forgot = userfault_forget((uintptr_t)addr, len, &was);
 	int r;
 
 	if (watched()) {
@@ -115,7 +116,7 @@ EXPORT int munmap(void *addr, size_t len)
 		r = raw_munmap(addr, len);
 	}
 	if (r && forgot)
-		userfault_restore((uintptr_t)addr, len);
+		userfault_restore(&was);
 	return r;
 }
 

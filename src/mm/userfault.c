@@ -181,8 +181,27 @@ EARLY static void release_buffer(unsigned b)
 		atomic_store(&buffers[b].taken, false);
 }
 
-/* The set with, or without, what lies in [start, end): 1 changed, 0 it was so already, -1 no memory. */
-EARLY static int change(bool with, uintptr_t start, uintptr_t end)
+/* What of [start, end) the ranges cover, from its first byte to its last. */
+EARLY static struct userfault_span covered(const struct list *from, size_t n, uintptr_t start, uintptr_t end)
+{
+	struct userfault_span span = { end, start };
+
+	for (size_t i = first_from(from, n, start + 1); i < n; i++) {
+		uintptr_t s = atomic_load(&from->range[i].start), e = atomic_load(&from->range[i].end);
+
+		if (s >= end)
+			break;
+		s = s > start ? s : start;
+		e = e < end ? e : end;
+		span.start = s < span.start ? s : span.start;
+		span.end = e;
+	}
+	return span;
+}
+
+/* The set with, or without, what lies in [start, end): 1 changed, 0 it was so already, -1 no memory. covers,
+ * if not NULL: what of it was there. */
+EARLY static int change(bool with, uintptr_t start, uintptr_t end, struct userfault_span *covers)
 {
 	const struct list *from;
 	struct list *to;
@@ -207,6 +226,8 @@ EARLY static int change(bool with, uintptr_t start, uintptr_t end)
 			copy_with(from, n, start, end, to);
 		else
 			copy_without(from, n, start, end, to);
+		if (covers)
+			*covers = covered(from, n, start, end);
 		next = atomic_load(&to->n) ? b : 0;
 		if (atomic_compare_exchange_strong(&current, &was, AFTER(was, next))) {
 			release_buffer(IN_USE(was));
@@ -278,24 +299,24 @@ bool userfault_watched(uintptr_t addr, size_t len)
 	return true;
 }
 
-EARLY bool userfault_forget(uintptr_t start, size_t len)
+EARLY bool userfault_forget(uintptr_t start, size_t len, struct userfault_span *was)
 {
 	uintptr_t end = page_up(start + len);
 	int saved = errno, done = 0;
 
 	if (IN_USE(atomic_load(&current)) && !(start & (page_size() - 1)) && start < end)
-		done = change(false, start, end);
+		done = change(false, start, end, was);
 	errno = saved;
 	return done == 1;
 }
 
-EARLY void userfault_restore(uintptr_t start, size_t len)
+EARLY void userfault_restore(const struct userfault_span *was)
 {
 	int saved = errno;
 
 	/* Without memory for it a row is, and stays, as good. */
-	if (change(true, start, page_up(start + len)) < 0)
-		begin(start, page_up(start + len));
+	if (change(true, was->start, was->end, NULL) < 0)
+		begin(was->start, was->end);
 	errno = saved;
 }
 
@@ -316,7 +337,7 @@ EARLY static int observed_register(int fd, const struct uffdio_register *reg)
 	int saved = errno, r;
 
 	/* Too many at once: known before it is known whether it is refused. */
-	if (!row && change(true, start, end) < 0) {
+	if (!row && change(true, start, end, NULL) < 0) {
 		errno = ENOMEM;
 		return -1;
 	}
@@ -326,19 +347,30 @@ EARLY static int observed_register(int fd, const struct uffdio_register *reg)
 		return r;
 	saved = errno;
 	/* Without memory the row stays. */
-	if ((r && refused(saved)) || change(true, start, end) >= 0)
+	if ((r && refused(saved)) || change(true, start, end, NULL) >= 0)
 		finish(row);
 	errno = saved;
+	return r;
+}
+
+/* Forgotten before: afterwards another thread may have registered it anew. Who touches it in between is woken
+ * by the kernel. */
+EARLY static int observed_unregister(int fd, const struct uffdio_range *range)
+{
+	struct userfault_span was;
+	bool forgot = userfault_forget(range->start, range->len, &was);
+	int r = (int)syscall(SYS_ioctl, fd, UFFDIO_UNREGISTER, range);
+
+	if (r && forgot)
+		userfault_restore(&was);
 	return r;
 }
 
 EARLY __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, ...)
 {
 	const struct uffdio_register *reg;
-	const struct uffdio_range *range;
 	va_list ap;
 	void *arg;
-	int r;
 
 	va_start(ap, request);
 	arg = va_arg(ap, void *);
@@ -349,10 +381,7 @@ EARLY __attribute__((visibility("default"))) int ioctl(int fd, unsigned long req
 			reg->range.start < reg->range.start + reg->range.len)
 			return observed_register(fd, reg);
 	}
-	r = (int)syscall(SYS_ioctl, fd, request, arg);
-	if (request == UFFDIO_UNREGISTER && !r && arg) {
-		range = arg;
-		userfault_forget(range->start, range->len);
-	}
-	return r;
+	if (request == UFFDIO_UNREGISTER && arg)
+		return observed_unregister(fd, arg);
+	return (int)syscall(SYS_ioctl, fd, request, arg);
 }

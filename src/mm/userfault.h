@@ -7,8 +7,8 @@
  * Learned from ioctl(UFFDIO_REGISTER and _UNREGISTER), which stands in front of libc's. A registration by a
  * raw system call is missed, and then an access of the device by an application's thread may wait in that
  * thread. What counts as registered and is not any more (the descriptor was closed) takes the longer way, no
- * more; it is kept until it is unregistered or unmapped. A registration that cannot be noted for want of
- * memory fails with ENOMEM, as the kernel's may.
+ * more; it is kept until it is unregistered or unmapped by munmap. A registration that cannot be noted for
+ * want of memory fails with ENOMEM, as the kernel's may.
  *
  * Any number of ranges; those that overlap or touch are kept as one. Any thread, signal handlers, inside
  * malloc: no locks, no allocation; errno is kept.
@@ -23,9 +23,14 @@
 /* Whether some of [addr, addr + len) is, or may be, watched by the application. */
 bool userfault_watched(uintptr_t addr, size_t len);
 
-/* What is registered in these pages is over: they are about to be unmapped. True: there was some. */
-bool userfault_forget(uintptr_t addr, size_t len);
-/* They were not unmapped after all. */
-void userfault_restore(uintptr_t addr, size_t len);
+/* From the first byte that was forgotten to the last. */
+struct userfault_span {
+	uintptr_t start, end;
+};
+
+/* What is registered in these pages is about to be over. True: there was some. */
+bool userfault_forget(uintptr_t addr, size_t len, struct userfault_span *was);
+/* It was not over after all. What was not registered in between counts as registered from now on. */
+void userfault_restore(const struct userfault_span *was);
 
 #endif

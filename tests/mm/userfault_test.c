@@ -45,6 +45,28 @@ __attribute__((visibility("default"))) void *__wrap_raw_mmap(
 	return __real_raw_mmap(addr, len, prot, flags, fd, off);
 }
 
+long __real_syscall(long n, ...);
+long __wrap_syscall(long n, long a, long b, long c, long d, long e, long f);
+
+/* What another thread registers just when a range has been unregistered. */
+static uintptr_t registers_next;
+static int registers_by;
+
+__attribute__((visibility("default"))) long __wrap_syscall(
+	long n, long a, long b, long c, long d, long e, long f)
+{
+	long r = __real_syscall(n, a, b, c, d, e, f);
+
+	if (n == SYS_ioctl && (unsigned long)b == UFFDIO_UNREGISTER && registers_next) {
+		struct uffdio_register reg = { .range = { registers_next, PAGE },
+			.mode = UFFDIO_REGISTER_MODE_MISSING };
+
+		registers_next = 0;
+		assert_int_equal(ioctl(registers_by, UFFDIO_REGISTER, &reg), 0);
+	}
+	return r;
+}
+
 static int open_one(void)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -375,6 +397,44 @@ static void what_stays_is_seen_while_others_come_and_go(void **state)
 	close(shared_fd);
 }
 
+/* What the kernel refuses to unmap is watched as before, and nothing else is. */
+static void a_munmap_that_fails_watches_nothing_more(void **state)
+{
+	int fd = open_or_skip();
+	uintptr_t m = map(8);
+
+	(void)state;
+	watch(fd, m + 2 * PAGE, 2, UFFDIO_REGISTER_MODE_MISSING);
+	assert_int_equal(munmap((void *)m, 1ul << 47), -1);
+	assert_true(userfault_watched(m + 2 * PAGE, 2 * PAGE));
+	assert_false(userfault_watched(m, 2 * PAGE));
+	assert_false(userfault_watched(m + 4 * PAGE, 4 * PAGE));
+	assert_false(userfault_watched((uintptr_t)&fd, 1));
+	munmap((void *)m, 8 * PAGE);
+	close(fd);
+}
+
+/* As soon as the kernel has let go of a range another thread may register it. */
+static void what_is_registered_as_an_unregister_returns_is_known(void **state)
+{
+	int fd = open_or_skip(), second = open_or_skip();
+	uintptr_t m = map(1);
+
+	(void)state;
+	watch(fd, m, 1, UFFDIO_REGISTER_MODE_MISSING);
+	registers_next = m;
+	registers_by = second;
+	assert_int_equal(ioctl(fd, UFFDIO_UNREGISTER, &(struct uffdio_range){ m, PAGE }), 0);
+	assert_int_equal(registers_next, 0);
+	assert_true(userfault_watched(m, PAGE));
+	/* One that is refused takes nothing away. */
+	assert_int_equal(ioctl(fd, UFFDIO_UNREGISTER, &(struct uffdio_range){ m, PAGE - 1 }), -1);
+	assert_true(userfault_watched(m, PAGE));
+	munmap((void *)m, PAGE);
+	close(second);
+	close(fd);
+}
+
 int main(void)
 {
 	/* First what needs a process in which nothing was noted yet. */
@@ -389,6 +449,8 @@ int main(void)
 		cmocka_unit_test(what_the_kernel_refuses_is_not_watched),
 		cmocka_unit_test(what_could_not_be_unmapped_is_still_watched),
 		cmocka_unit_test(what_stays_is_seen_while_others_come_and_go),
+		cmocka_unit_test(a_munmap_that_fails_watches_nothing_more),
+		cmocka_unit_test(what_is_registered_as_an_unregister_returns_is_known),
 	};
 
 	/* Links our munmap, where a sanitizer's would do. */
