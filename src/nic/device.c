@@ -26,7 +26,8 @@
 static struct lock registry_lock = LOCK_INIT(LOCK_REGISTRY);
 static struct nic *_Atomic the_nic;
 /* Threads of the application that tell the device of a change to their memory, or of a fork. They take no
- * lock to find it, so it waits for them before it goes. Closed while there is no device. */
+ * lock to find it, so it waits for them before it goes: for ever, should a signal handler have left munmap(2)
+ * and its like by a jump. Closed while there is no device. */
 static struct rundown tellers = { .users = RUNDOWN_CLOSED };
 
 /* --- name
@@ -78,7 +79,7 @@ static void after_fork_in_parent(void)
 	if (!rundown_enter(&tellers))
 		return;
 	nic = atomic_load(&the_nic);
-	if (nic->generation == generation_now())
+	if (nic && nic->generation == generation_now())
 		odp_space_forked(nic->odp);
 	rundown_leave(&tellers);
 }
@@ -121,7 +122,8 @@ static void address_space_changed(enum mm_change what, uintptr_t addr, size_t le
 	if (!rundown_enter(&tellers))
 		return;
 	nic = atomic_load_explicit(&the_nic, memory_order_acquire);
-	if (nic->generation == generation_now()) {
+	/* NULL: in a child of a signal handler that interrupted a teller, which left its parent's rundown. */
+	if (nic && nic->generation == generation_now()) {
 		odp_space_invalidate(nic->odp, addr, len, what == MM_DISCARD ? ODP_DISCARD : ODP_NOTIFIER);
 		/* Events were lost, perhaps for good. */
 		if (!addr && len > SIZE_MAX / 2)

@@ -45,15 +45,36 @@ void nic_event_post(struct nic_event_queue *q, struct nic_event *e)
 	lock_drop(&q->lock);
 }
 
+static bool take_count(struct nic_event_queue *q);
+
+/* Cancelled as it came back from read(2), which may have taken a count: libc does not tell. There have to be
+ * as many as events. */
+static void count_anew(void *arg)
+{
+	struct nic_event_queue *q = arg;
+	const uint64_t one = 1;
+
+	lock_take(&q->lock);
+	while (take_count(q))
+		;
+	list_for_each (node, &q->events)
+		syscall(SYS_write, q->fd, &one, sizeof(one));
+	lock_drop(&q->lock);
+}
+
 int nic_event_get(struct nic_event_queue *q, void **cookie, int *type, struct nic_event_source **source)
 {
 	struct nic_event *e;
 	struct list *node;
 	uint64_t one;
+	ssize_t n;
 
 	for (;;) {
+		pthread_cleanup_push(count_anew, q);
 		/* libc's, as in libibverbs: the one place where a thread may be cancelled. */
-		if (read(q->fd, &one, sizeof(one)) < 0)
+		n = read(q->fd, &one, sizeof(one));
+		pthread_cleanup_pop(0);
+		if (n < 0)
 			return -errno;
 		lock_take(&q->lock);
 		node = list_pop(&q->events);
@@ -84,12 +105,12 @@ void nic_event_ack(struct nic_event_queue *q, struct nic_event_source *source, u
 /* Takes one count back for an event that leaves the queue unread; a reader may have taken it already and then
  * finds nothing. The descriptor's blocking mode is the application's, so the read itself says that it will
  * not wait. */
-static void take_count(struct nic_event_queue *q)
+static bool take_count(struct nic_event_queue *q)
 {
 	uint64_t one;
 	struct iovec iov = { &one, sizeof(one) };
 
-	syscall(SYS_preadv2, q->fd, &iov, 1L, -1L, -1L, RWF_NOWAIT);
+	return syscall(SYS_preadv2, q->fd, &iov, 1L, -1L, -1L, RWF_NOWAIT) == (long)sizeof(one);
 }
 
 void nic_event_retire(

@@ -209,8 +209,8 @@ struct nic_qp {
 	 * the run lock. */
 	uint64_t parked_ns, parkings, noted;
 	bool hand_over; /* the last run stopped at a copy that this thread may not make; under the run lock */
-	/* Told by the wire; the run hands them on after the packets before them. Of a death that comes late,
-	 * when the queue pair talks to another peer, the number of the connection tells. */
+	/* Told by the wire; the run hands them on after the packets before them. A death that comes late,
+	 * when the queue pair has been connected to another slot, names a connection that is no more. */
 	_Atomic bool peer_lost;
 	_Atomic bool recv_posted; /* in ERR: the next run flushes it */
 	_Atomic uint32_t connection, dead_connection;

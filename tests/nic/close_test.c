@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,8 @@
 
 static _Atomic bool holds, inside, taken_apart, taken_apart_inside;
 static pid_t closer;
+static _Atomic bool interrupted; /* the next change, by a signal */
+static volatile pid_t child;
 
 void __real_odp_space_invalidate(struct odp_space *sp, uintptr_t addr, size_t len, enum odp_cause cause);
 void __real_odp_space_forked(struct odp_space *sp);
@@ -63,6 +66,8 @@ static void hold(void)
 void __wrap_odp_space_invalidate(struct odp_space *sp, uintptr_t addr, size_t len, enum odp_cause cause)
 {
 	hold();
+	if (atomic_exchange(&interrupted, false))
+		raise(SIGUSR1);
 	__real_odp_space_invalidate(sp, addr, len, cause);
 }
 
@@ -150,12 +155,47 @@ static void a_device_that_was_closed_opens_and_is_told_again(void **unused)
 	munmap(memory, PAGE);
 }
 
+static void fork_again(int sig)
+{
+	(void)sig;
+	child = fork();
+}
+
+/* Its parent was telling the device of a change; it comes back from where there is none. */
+static void a_child_of_a_handler_that_interrupts_a_change_goes_on(void **unused)
+{
+	void *memory = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct sigaction old, act = { .sa_handler = fork_again };
+	struct nic_context *ctx;
+	int status;
+
+	(void)unused;
+	assert_int_equal(sigaction(SIGUSR1, &act, &old), 0);
+	assert_int_equal(nic_context_open(&ctx), 0);
+	atomic_store(&interrupted, true);
+	discards(memory);
+	if (!child) {
+		/* Calls that would tell a device. */
+		signal(SIGSEGV, SIG_DFL);
+		forks(NULL);
+		discards(memory);
+		_exit(nic_context_open(&ctx) ? 2 : nic_context_close(ctx) ? 0 : 3);
+	}
+	assert_true(child > 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_true(nic_context_close(ctx));
+	sigaction(SIGUSR1, &old, NULL);
+	munmap(memory, PAGE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(closing_waits_for_a_change_that_is_being_told),
 		cmocka_unit_test(closing_waits_for_a_fork_that_is_being_told),
 		cmocka_unit_test(a_device_that_was_closed_opens_and_is_told_again),
+		cmocka_unit_test(a_child_of_a_handler_that_interrupts_a_change_goes_on),
 	};
 	char name[32];
 

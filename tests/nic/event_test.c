@@ -131,6 +131,63 @@ static void retiring_waits_for_events_that_were_given_out(void **state)
 	nic_event_queue_fini(&r.q);
 }
 
+/* The linker sends read(2) here. libc before 2.41 ends a cancelled thread also when the call has been made.
+ */
+ssize_t __real_read(int fd, void *to, size_t n);
+ssize_t __wrap_read(int fd, void *to, size_t n);
+
+static _Thread_local bool cancelled_after_reading;
+
+ssize_t __wrap_read(int fd, void *to, size_t n)
+{
+	ssize_t got = __real_read(fd, to, n);
+
+	if (cancelled_after_reading) {
+		pthread_cancel(pthread_self());
+		pthread_testcancel();
+	}
+	return got;
+}
+
+static void *gets_and_is_cancelled(void *q)
+{
+	void *cookie;
+
+	cancelled_after_reading = true;
+	nic_event_get(q, &cookie, NULL, NULL);
+	return NULL;
+}
+
+static void a_thread_cancelled_with_an_event_leaves_it_to_the_next(void **state)
+{
+	struct nic_event_queue q;
+	pthread_t thread;
+	struct thing a;
+	void *result, *cookie;
+
+	(void)state;
+	assert_int_equal(0, nic_event_queue_init(&q));
+	thing_init(&a);
+	nic_event_post(&q, &a.event[0]);
+	nic_event_post(&q, &a.event[1]);
+	assert_int_equal(0, pthread_create(&thread, NULL, gets_and_is_cancelled, &q));
+	assert_int_equal(0, pthread_join(thread, &result));
+	assert_ptr_equal(PTHREAD_CANCELED, result);
+	for (int i = 0; i < 2; i++) {
+		int type;
+
+		assert_true(readable(q.fd));
+		assert_int_equal(0, nic_event_get(&q, &cookie, &type, NULL));
+		assert_int_equal(10 + i, type);
+	}
+	assert_false(readable(q.fd));
+	nic_event_post(&q, &a.event[0]);
+	assert_true(readable(q.fd));
+	nic_event_ack(&q, &a.source, 2);
+	nic_event_retire(&q, &a.source, a.event, 2);
+	nic_event_queue_fini(&q);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -138,6 +195,7 @@ int main(void)
 		cmocka_unit_test(an_empty_queue_answers_eagain_when_it_may_not_block),
 		cmocka_unit_test(retiring_takes_unread_events_off_without_changing_the_descriptors_mode),
 		cmocka_unit_test(retiring_waits_for_events_that_were_given_out),
+		cmocka_unit_test(a_thread_cancelled_with_an_event_leaves_it_to_the_next),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
