@@ -216,7 +216,7 @@ static int call(struct peer *p)
 static bool nobody_there(int err)
 {
 	return err == -ECONNREFUSED || err == -EACCES || err == -EPERM || err == -ESRCH || err == -EBUSY ||
-	       err == -EINVAL || err == -ENAMETOOLONG;
+	       err == -EINVAL || err == -ENAMETOOLONG || err == -EPROTOTYPE;
 }
 
 /* A full backlog belongs to somebody. So, perhaps, does a name for which we lack descriptors or memory: they
@@ -381,7 +381,12 @@ static struct guest *guest_new(struct wire *w, int sock, uint64_t now)
 static void guest_leave(struct guest *g)
 {
 	struct wire *w = g->w;
+	struct peer *p = g->greeted ? peer_of(w, g->slot) : NULL;
 
+	if (p && p->caller == g)
+		p->caller = NULL;
+	else
+		p = NULL;
 	if (!g->greeted)
 		w->nguests--;
 	if (g->waits)
@@ -400,6 +405,10 @@ static void guest_leave(struct guest *g)
 	fds_close(&w->fds, &g->pidfd);
 	list_del(&g->node);
 	list_add_tail(&w->dead_guests, &g->node);
+	if (p && !p->tx && !p->rx && !p->ending) {
+		p->unmet = true;
+		end(p, false);
+	}
 }
 
 static void refuse(struct guest *g, const char *why)
@@ -450,14 +459,6 @@ static int admit(struct guest *g, struct peer *p)
 	struct inbound *in;
 	int err;
 
-	if (!p->pid && g->pidfd < 0) {
-		p->pid = g->pid;
-	} else if (!p->pid) {
-		err = know(p, g->pid, g->pidfd);
-		g->pidfd = -1;
-		if (err)
-			return err;
-	}
 	err = inbound_new(w, g->slot, g->memfd, g->doorfd, g->sock, &in);
 	if (err)
 		return err;
@@ -465,7 +466,15 @@ static int admit(struct guest *g, struct peer *p)
 	/* Before any thread can take a packet: it may wake the sender for credit, and the answer must be the
 	 * first that comes. Without it the sender would wake nobody: a user may have but so many descriptors
 	 * on their way. Of one that finds nobody the socket tells. */
-	err = answer(g) && !meet_ended(g->sock) ? -EAGAIN : inbound_attach(in);
+	err = answer(g) && !meet_ended(g->sock) ? -EAGAIN : 0;
+	if (!err && !p->pid && g->pidfd >= 0) {
+		err = know(p, g->pid, g->pidfd);
+		g->pidfd = -1;
+	} else if (!err && !p->pid) {
+		p->pid = g->pid;
+	}
+	if (!err)
+		err = inbound_attach(in);
 	if (err) {
 		in->sock = -1; /* still the guest's */
 		inbound_put(in);
@@ -517,6 +526,9 @@ static enum verdict place_for(struct guest *g, struct peer **out)
 		end_of_socket(p, -ENOTCONN);
 		return VERDICT_LATER;
 	}
+	/* One at a time. */
+	if (!p->rx && p->caller && p->caller != g)
+		return meet_ended(p->caller->sock) ? VERDICT_LATER : VERDICT_NO;
 	if (!p->rx)
 		return VERDICT_YES;
 	if (!meet_ended(p->rx->sock))
@@ -563,20 +575,16 @@ static void settle(struct guest *g, uint64_t now)
 		refuse(g, "has a channel to us already");
 		return;
 	}
+	p->caller = g;
 	err = admit(g, p);
-	if (err == -EAGAIN && now < g->deadline + VERIFY_NS) {
-		wait_or_refuse(g);
-		return;
-	}
-	if (err) {
+	/* Whose slot is proven is one of as many as there are slots. */
+	if (err == -EAGAIN && now < g->deadline + VERIFY_NS)
+		w->hurry = true;
+	else if (err)
 		refuse(g, err == -EPROTO ? "offers memory that is no channel"
 					 : "cannot be served (no memory or descriptors)");
-		p->unmet = !p->tx && !p->rx;
-		if (p->unmet)
-			end(p, false);
-		return;
-	}
-	guest_leave(g);
+	else
+		guest_leave(g);
 }
 
 static void hear_hello(struct guest *g, uint64_t now)
@@ -666,6 +674,7 @@ static void welcome(struct wire *w, int sock, uint64_t now)
 		}
 	g = guest_new(w, sock, now);
 	if (!g) {
+		meet_leave(sock);
 		fds_close(&w->fds, &sock);
 		return;
 	}
@@ -705,8 +714,14 @@ void peer_accept(struct wire *w, uint64_t now)
 void peer_hear_callers(struct wire *w, uint64_t now)
 {
 	peer_accept(w, now);
-	list_for_each_safe (node, &w->guests)
-		peer_guest_event(container_of(node, struct guest, node), now);
+	list_for_each_safe (node, &w->guests) {
+		struct guest *g = container_of(node, struct guest, node);
+
+		if (g->greeted)
+			settle(g, now);
+		else
+			hear_hello(g, now);
+	}
 }
 
 /* --- time --- */

@@ -21,6 +21,7 @@ struct peer {
 	int pidfd; /* -1: unknown, or the process had ended before we could ask for one */
 	struct wire_channel *tx;
 	struct inbound *rx;
+	struct guest *caller;	   /* who is to become rx, while it has not been answered */
 	struct wire_channel *heir; /* ending: what connects to whoever has the slot next; state ABSENT */
 	bool ending;
 	bool drain;	  /* ending: what it has sent is put before it is gone */

@@ -306,8 +306,10 @@ void wire_catch_up(struct wire *w, uint32_t peer_slot)
 	lock_take(&w->lock);
 	p = peer_of(w, peer_slot);
 	/* It may have called and sent, and nobody has answered yet. */
-	if (!p || !p->rx)
+	if (!p || !p->rx) {
 		peer_hear_callers(w, clock_ns());
+		wire_kick(w); /* what follows from it is the engine's, whose events these were */
+	}
 	p = peer_of(w, peer_slot);
 	if (p && p->rx && !p->ending)
 		inbound_catch_up(p->rx);

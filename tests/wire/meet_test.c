@@ -79,6 +79,19 @@ static bool rings(struct party *p)
 	return poll(&fd, 1, 0) == 1;
 }
 
+/* As an engine does that sleeps: serves the wire only when its descriptor says so. */
+#define until_woken(p, condition)                                                                            \
+	do {                                                                                                 \
+		uint64_t until_ = clock_ns() + PARTY_WAIT;                                                   \
+                                                                                                             \
+		while (!(condition)) {                                                                       \
+			if (rings(p))                                                                        \
+				wire_service((p)->w, clock_ns());                                            \
+			wire_poll((p)->w, 64);                                                               \
+			assert_true(clock_ns() < until_);                                                    \
+		}                                                                                            \
+	} while (0)
+
 static void all_is_well(void)
 {
 	party_until(&a, &b, ab.channel->state == CHANNEL_OPEN);
@@ -115,6 +128,128 @@ static void catching_up_hears_who_has_just_called(void **state)
 	wire_catch_up(b.w, wire_slot(a.w));
 	assert_int_equal(b.ngot, 5);
 	all_is_well();
+}
+
+/* Catching up takes the engine's events, and leaves it what follows. */
+static void who_cannot_be_answered_while_catching_up_is_answered_later(void **state)
+{
+	answering = (struct trouble){ -ETOOMANYREFS, 3 };
+	party_flow(&ab, &a, to_b);
+	assert_int_equal(party_send(&ab, to_b, 1, 100, 1), 0);
+	wire_catch_up(b.w, wire_slot(a.w));
+	until_woken(&b, b.ngot == 1);
+	all_is_well();
+}
+
+static void an_end_that_is_found_while_catching_up_is_told(void **state)
+{
+	struct wire_flow ba;
+	struct peer *p;
+
+	party_flow(&ab, &a, to_b);
+	party_flow(&ba, &b, wire_slot(a.w));
+	assert_int_equal(party_send(&ab, to_b, 1, 100, 1), 0);
+	assert_int_equal(party_send(&ba, wire_slot(a.w), 1, 100, 1), 0);
+	party_until(&a, &b, b.ngot == 1 && a.ngot == 1);
+	while (rings(&a) || rings(&b)) {
+		party_pump(&a);
+		party_pump(&b);
+	}
+	/* A hangs up and calls again. */
+	p = peer_of(a.w, to_b);
+	atomic_store(&p->rx->broken, true);
+	atomic_store(&a.w->broken, true);
+	party_until(&a, &a, a.ngone == 1);
+	party_end_flow(&ab);
+	party_flow(&ab, &a, to_b);
+	assert_int_equal(party_send(&ab, to_b, 1, 100, 2), 0);
+	/* B's engine has not looked; B connects to somebody else. */
+	wire_catch_up(b.w, 1 + to_b % 4000);
+	until_woken(&b, b.ngone == 1 && b.ngot == 2);
+	party_end_flow(&ba);
+	a.ngone = b.ngone = 0;
+	all_is_well();
+}
+
+static void catching_up_hears_who_waits_for_an_answer(void **state)
+{
+	answering = (struct trouble){ -ETOOMANYREFS, 1000 };
+	party_flow(&ab, &a, to_b);
+	assert_int_equal(party_send(&ab, to_b, 1, 100, 1), 0);
+	wire_service(b.w, clock_ns());
+	assert_true(answering.calls < 1000);
+	answering.calls = 0;
+	wire_catch_up(b.w, wire_slot(a.w));
+	assert_int_equal(b.ngot, 1);
+	all_is_well();
+}
+
+/* Meanwhile the only one who knew the peer has forgotten it. */
+static void who_is_answered_late_is_watched_all_the_same(void **state)
+{
+	struct wire_flow ba;
+
+	answering = (struct trouble){ -ETOOMANYREFS, 1000 };
+	party_flow(&ab, &a, to_b);
+	assert_int_equal(party_send(&ab, to_b, 1, 100, 1), 0);
+	wire_service(b.w, clock_ns());
+	assert_true(answering.calls < 1000);
+	answering.calls = 0;
+	connecting = (struct trouble){ -EAGAIN, 1 };
+	party_flow(&ba, &b, wire_slot(a.w));
+	party_end_flow(&ba);
+	connecting.calls = 0;
+	party_until(&a, &b, b.ngot == 1);
+	assert_true(peer_of(b.w, wire_slot(a.w))->pidfd >= 0);
+	all_is_well();
+}
+
+/* More than may claim slots without proof. */
+#define CROWD 80
+
+static void a_crowd_is_answered_when_it_can_be(void **state)
+{
+	static struct party c[CROWD];
+	static struct wire_flow f[CROWD];
+	struct rlimit old, many;
+	unsigned peers = 0;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	many = old;
+	many.rlim_cur = old.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &many), 0);
+	party_flow(&ab, &a, to_b);
+	answering = (struct trouble){ -ETOOMANYREFS, 1000000 };
+	for (int i = 0; i < CROWD; i++) {
+		party_open(&c[i], 8);
+		party_flow(&f[i], &c[i], to_b);
+		assert_int_equal(party_send(&f[i], to_b, 1, 100, 1), 0);
+	}
+	/* All have asked, half of them give up before they are answered. */
+	for (int i = 0; i < 20; i++)
+		wire_service(b.w, clock_ns());
+	for (int i = 0; i < CROWD; i += 2) {
+		party_end_flow(&f[i]);
+		party_close(&c[i]);
+	}
+	answering.calls = 0;
+	for (uint64_t end = clock_ns() + PARTY_WAIT; b.ngot < CROWD; party_pump(&b)) {
+		assert_true(clock_ns() < end);
+		for (int i = 1; i < CROWD; i += 2)
+			party_pump(&c[i]);
+	}
+	for (int i = 1; i < CROWD; i += 2) {
+		assert_int_equal(c[i].ngone, 0);
+		party_end_flow(&f[i]);
+		party_close(&c[i]);
+	}
+	party_until(&b, &b, b.ngone == CROWD);
+	for (uint32_t i = 1; i < LAYOUT_QPS; i++)
+		peers += b.w->peers[i] != NULL;
+	assert_true(peers <= 1); /* a */
+	b.ngone = 0;
+	all_is_well();
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 }
 
 static void who_dies_before_the_answer_is_heard_out(void **state)
@@ -181,6 +316,7 @@ static void packets_for_somebody_who_has_gone_are_told(void **state)
 
 static void who_is_turned_away_is_not_taken_for_dying(void **state)
 {
+	uint64_t end = clock_ns() + PARTY_WAIT;
 	struct peer *p;
 
 	accepting = (struct trouble){ -EMFILE, 1 };
@@ -190,6 +326,7 @@ static void who_is_turned_away_is_not_taken_for_dying(void **state)
 	assert_int_equal(accepting.calls, 0);
 	/* Once it has heard, it has no reason to wait for anything. */
 	do {
+		assert_true(clock_ns() < end);
 		wire_service(a.w, clock_ns());
 		p = peer_of(a.w, to_b);
 	} while (p && !p->ending);
@@ -291,6 +428,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		met(an_answer_that_cannot_be_sent_is_sent_later),
 		met(catching_up_hears_who_has_just_called),
+		met(who_cannot_be_answered_while_catching_up_is_answered_later),
+		met(an_end_that_is_found_while_catching_up_is_told),
+		met(catching_up_hears_who_waits_for_an_answer),
+		met(who_is_answered_late_is_watched_all_the_same),
+		met(a_crowd_is_answered_when_it_can_be),
 		met(who_dies_before_the_answer_is_heard_out),
 		met(without_descriptors_packets_wait),
 		met(with_too_many_descriptors_under_way_packets_wait),
