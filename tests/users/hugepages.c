@@ -63,8 +63,11 @@ static void reserve_pages(long pages)
 
 	if (turn < 0)
 		check_skip("this kernel has no huge pages");
-	check_sys(flock(turn, LOCK_EX) == 0);
-	check_goes_on();
+	while (flock(turn, LOCK_EX | LOCK_NB)) {
+		check_sys(errno == EWOULDBLOCK);
+		check_goes_on();
+		nap(50);
+	}
 	had = number_in(POOL "nr_hugepages");
 	if (had < 0)
 		check_skip("this kernel has no huge pages of 2 MiB");
