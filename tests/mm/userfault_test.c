@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "mm/early.h"
 #include "mm/interpose.h"
 #include "mm/userfault.h"
 #include "tests/mm/child.h"
@@ -52,7 +53,7 @@ long __wrap_syscall(long n, long a, long b, long c, long d, long e, long f);
 static uintptr_t registers_next;
 static int registers_by;
 
-__attribute__((visibility("default"))) long __wrap_syscall(
+EARLY __attribute__((visibility("default"))) long __wrap_syscall(
 	long n, long a, long b, long c, long d, long e, long f)
 {
 	long r = __real_syscall(n, a, b, c, d, e, f);
