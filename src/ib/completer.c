@@ -80,6 +80,11 @@ void completer_watch(struct ib_qp *qp, uint64_t now)
 		restart_timer(qp, now);
 }
 
+void completer_time_anew(struct ib_qp *qp, uint64_t now)
+{
+	restart_timer(qp, now);
+}
+
 static void rewind_to_una(struct ib_qp *qp)
 {
 	requester_rewind(qp);
@@ -99,6 +104,8 @@ static void retry(struct ib_qp *qp, uint64_t now)
 	}
 	comp->retry--;
 	comp->retrying = true;
+	/* All that was lost is sent again: what is lost of that will be announced. */
+	comp->lost = false;
 	rewind_to_una(qp);
 }
 

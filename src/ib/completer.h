@@ -57,6 +57,8 @@ bool completer_next(struct ib_qp *qp);
 void completer_done(struct ib_qp *qp, int err, uint64_t now);
 /* Starts the ACK timer when it should run and does not. */
 void completer_watch(struct ib_qp *qp, uint64_t now);
+/* Its length has changed: it starts anew. */
+void completer_time_anew(struct ib_qp *qp, uint64_t now);
 void completer_lost(struct ib_qp *qp, uint64_t now);
 void completer_peer_dead(struct ib_qp *qp, uint64_t now);
 uint64_t completer_deadline(const struct ib_qp *qp);

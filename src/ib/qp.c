@@ -40,6 +40,7 @@ void ib_qp_modify(struct ib_qp *qp, enum ibv_qp_state state, const struct ib_qp_
 	uint64_t now)
 {
 	enum ibv_qp_state was = (enum ibv_qp_state)atomic_load_explicit(&qp->state, memory_order_relaxed);
+	uint64_t timeout_ns = qp->comp.timeout_ns;
 
 	if (state == IBV_QPS_RESET) {
 		reset(qp);
@@ -50,6 +51,8 @@ void ib_qp_modify(struct ib_qp *qp, enum ibv_qp_state state, const struct ib_qp_
 		return;
 	}
 	configure(qp, attr);
+	if (qp->comp.timeout_ns != timeout_ns)
+		completer_time_anew(qp, now);
 	if (state == IBV_QPS_RTR && was == IBV_QPS_INIT)
 		responder_start(qp);
 	if (state == IBV_QPS_RTS && was == IBV_QPS_RTR) {
