@@ -134,7 +134,9 @@ static int fill_wqe(struct nic_qp *qp, struct ib_wqe *wqe, const struct ibv_send
 	wqe->solicited = wr->send_flags & IBV_SEND_SOLICITED;
 	wqe->fence = wr->send_flags & IBV_SEND_FENCE;
 	wqe->imm = wr->imm_data;
-	if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+	/* Less than that stays so, and is a local length error (ib/requester.c). */
+	if ((wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) &&
+		wqe->length > 8)
 		wqe->length = 8;
 	return 0;
 }

@@ -505,6 +505,11 @@ int nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_cap 
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = (enum ibv_qp_state)atomic_load(&qp->ib.state);
 	attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->sq.next != qp->sq.done;
+	/* Those that come next (IBTA 11.2.5.3), not those that were set. */
+	if (attr->qp_state == IBV_QPS_RTR || attr->qp_state == IBV_QPS_RTS || attr->qp_state == IBV_QPS_SQD)
+		attr->rq_psn = qp->ib.resp.epsn;
+	if (attr->qp_state == IBV_QPS_RTS || attr->qp_state == IBV_QPS_SQD)
+		attr->sq_psn = qp->ib.req.sent;
 	drop_run_lock(qp, false);
 	attr->cap = qp->cap;
 	*cap = qp->cap;

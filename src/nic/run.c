@@ -215,7 +215,11 @@ static int do_cqe(struct nic_qp *qp, struct nic_burst *b, enum ib_lane l, struct
 	/* A completion gives elements of the queues back, which the scan for such a wait might read (scan.c).
 	 */
 	end_overtaken_waits(qp);
-	if (!nic_cq_push(cq, qp, &s->wc) && !ib_qp_is(&qp->ib, IBV_QPS_ERR))
+	if (nic_cq_push(cq, qp, &s->wc))
+		return 0;
+	if (ib_qp_is(&qp->ib, IBV_QPS_ERR))
+		nic_cq_raise_overrun(cq);
+	else
 		qp->overrun = cq;
 	return 0;
 }
@@ -412,8 +416,6 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 
 	qp->budget = BUDGET;
 	qp->more = false;
-	if (ib_deadline(&qp->ib) <= now)
-		ib_tick(&qp->ib, now);
 	for (;;) {
 		int was = atomic_load_explicit(&qp->ib.state, memory_order_relaxed);
 
@@ -425,6 +427,11 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 		qp->hand_over = false;
 		/* Responses first: they free what requests wait for. */
 		did |= run_lane(qp, b, IB_COMPLETER, now);
+		/* Not before the answers that have come: this process may have been kept from running. */
+		if (ib_deadline(&qp->ib) <= now && !qp->more) {
+			ib_tick(&qp->ib, now);
+			did = true;
+		}
 		did |= run_lane(qp, b, IB_RESPONDER, now);
 		did |= run_lane(qp, b, IB_REQUESTER, now);
 		if (qp->hand_over || qp->more)

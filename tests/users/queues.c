@@ -243,6 +243,87 @@ static void an_overrun_queue_raises_an_event_and_its_queue_pair_fails(void)
 	pair_close(&p);
 }
 
+/* Also when nothing but flushed requests do not fit, and whoever sleeps on the channel would not learn it. */
+static void an_overrun_by_flushed_requests_raises_it_too(void)
+{
+	struct options opt = { .cqe = 4, .recv_wr = 16, .events = true };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	struct ibv_async_event event;
+	struct end e;
+
+	end_open(&e, &opt);
+	for (int i = 0; i < 16; i++)
+		post_recv(&e, NULL, NULL, 0);
+	check_int(ibv_modify_qp(e.qp, &attr, IBV_QP_STATE), 0);
+	check_int(ibv_get_async_event(e.ctx, &event), 0);
+	check_int(event.event_type, IBV_EVENT_CQ_ERR);
+	check(event.element.cq == e.cq);
+	ibv_ack_async_event(&event);
+	end_close(&e);
+}
+
+static void a_queue_pair_tells_the_numbers_of_its_next_packets(void)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct pair p;
+
+	pair_open(&p, NULL);
+	for (int i = 0; i < 5; i++) {
+		post_recv(&p.b, NULL, NULL, 0);
+		post(&p.a, IBV_WR_SEND, NULL, NULL, 0, NULL, 0);
+		wait_for(&p.a, IBV_WC_SUCCESS);
+		wait_for(&p.b, IBV_WC_SUCCESS);
+	}
+	check_int(ibv_query_qp(p.a.qp, &attr, IBV_QP_SQ_PSN, &init), 0);
+	check_int(attr.sq_psn, (p.a.psn + 5) & 0xffffff);
+	check_int(ibv_query_qp(p.b.qp, &attr, IBV_QP_RQ_PSN, &init), 0);
+	check_int(attr.rq_psn, (p.a.psn + 5) & 0xffffff);
+	pair_close(&p);
+}
+
+/* Eight bytes come back, and nothing is done over there when they do not fit here. */
+static void an_atomic_into_less_than_eight_bytes_does_nothing(void)
+{
+	static const struct {
+		uint32_t length;
+		int num_sge;
+		enum ibv_wc_status status;
+	} lists[] = { { 4, 1, IBV_WC_LOC_LEN_ERR }, { 8, 0, IBV_WC_LOC_LEN_ERR }, { 8, 1, IBV_WC_SUCCESS },
+		{ 16, 1, IBV_WC_SUCCESS } };
+	uint64_t *word = fresh(PAGE), *old = fresh(PAGE);
+
+	for (size_t i = 0; i < COUNT(lists); i++) {
+		struct ibv_sge sge = { (uintptr_t)old, lists[i].length, 0 };
+		struct ibv_send_wr wr = { .sg_list = &sge,
+			.num_sge = lists[i].num_sge,
+			.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+			.send_flags = IBV_SEND_SIGNALED },
+				   *bad;
+		bool done = lists[i].status == IBV_WC_SUCCESS;
+		struct ibv_mr *here, *there;
+		struct pair p;
+
+		pair_open(&p, NULL);
+		here = reg(&p.a, old, PAGE, LOCAL);
+		there = reg(&p.b, word, PAGE, REMOTE);
+		*word = 40;
+		old[0] = old[1] = 7;
+		sge.lkey = here->lkey;
+		wr.wr.atomic.remote_addr = (uintptr_t)word;
+		wr.wr.atomic.rkey = there->rkey;
+		wr.wr.atomic.compare_add = 2;
+		check_int(ibv_post_send(p.a.qp, &wr, &bad), 0);
+		wait_for(&p.a, lists[i].status);
+		check_int(*word, done ? 42 : 40);
+		check_int(old[0], done ? 40 : 7);
+		check_int(old[1], 7);
+		dereg(here);
+		dereg(there);
+		pair_close(&p);
+	}
+}
+
 static void a_channel_can_be_non_blocking(void)
 {
 	struct options opt = { .events = true };
@@ -440,6 +521,9 @@ int main(int argc, char **argv)
 		CASE(after_an_error_all_is_flushed_in_order),
 		CASE(moving_to_error_flushes_too),
 		CASE(an_overrun_queue_raises_an_event_and_its_queue_pair_fails),
+		CASE(an_overrun_by_flushed_requests_raises_it_too),
+		CASE(a_queue_pair_tells_the_numbers_of_its_next_packets),
+		CASE(an_atomic_into_less_than_eight_bytes_does_nothing),
 		CASE(a_channel_can_be_non_blocking),
 		CASE(only_solicited_completions_wake_who_asked_for_them),
 		CASE(destroying_a_queue_waits_for_its_events_to_be_acknowledged),
