@@ -277,7 +277,7 @@ struct nic {
 	struct settings set; /* as they were when the device was opened */
 	struct nic_caps caps;
 	struct unpin_segment *seg;
-	int seg_fd;
+	int seg_fd; /* -1: not a file */
 	struct wire *wire;
 	struct odp_space *odp;
 

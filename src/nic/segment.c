@@ -5,10 +5,12 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "mm/interpose.h"
 #include "nic/nic.h"
 
@@ -17,24 +19,51 @@ static void name_setting(const struct nic *nic, enum setting_id id, char *name, 
 	setting_choice(&settings_table[id], nic->set.value[id], name, size);
 }
 
-int nic_segment_create(struct nic *nic)
+/* The descriptor of the segment's memory, or a negative errno. */
+static int make_file(void)
 {
-	struct unpin_segment *seg;
 	int fd = fd_move_high(memfd_create(UNPIN_SEGMENT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING)), err;
 
 	if (fd < 0)
 		return -errno;
 	/* Sparse: only the header and the rows in use take memory. Nobody can resize it under its readers. */
-	if (ftruncate(fd, sizeof(*seg)) ||
+	if (ftruncate(fd, sizeof(struct unpin_segment)) ||
 		fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
 		err = -errno;
 		fd_close(fd);
 		return err;
 	}
-	seg = raw_mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	return fd;
+}
+
+/* Whether it may be a file: beyond the limit ftruncate(2) sends SIGXFSZ to a program that never asked for
+ * one. */
+static bool may_be_seen(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur >= sizeof(struct unpin_segment))
+		return true;
+	log_warn("files may not be larger than %llu KiB here (ulimit -f), %zu are needed: what this process "
+		 "does cannot be "
+		 "seen by unpin stat and unpin top",
+		(unsigned long long)limit.rlim_cur / 1024, sizeof(struct unpin_segment) / 1024);
+	return false;
+}
+
+int nic_segment_create(struct nic *nic)
+{
+	struct unpin_segment *seg;
+	int fd = -1, err;
+
+	if (may_be_seen() && (fd = make_file()) < 0)
+		return fd;
+	seg = raw_mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
 	if (seg == MAP_FAILED) {
 		err = -errno;
-		fd_close(fd);
+		if (fd >= 0)
+			fd_close(fd);
 		return err;
 	}
 	raw_madvise(seg, sizeof(*seg), MADV_DONTFORK);
@@ -59,7 +88,8 @@ int nic_segment_create(struct nic *nic)
 void nic_segment_destroy(struct nic *nic)
 {
 	raw_munmap(nic->seg, sizeof(*nic->seg));
-	fd_close(nic->seg_fd);
+	if (nic->seg_fd >= 0)
+		fd_close(nic->seg_fd);
 	nic->seg = NULL;
 	nic->seg_fd = -1;
 }

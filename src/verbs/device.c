@@ -43,12 +43,12 @@ static void name_device(void)
 
 /*
  * Lists that are out. The array given to the program is ours, so the real one is kept beside it until it is
- * freed. A list that is not found here came from the real library directly and goes back there.
+ * freed. A list that is not found here came from the real library directly and goes back there. The array is
+ * a block of malloc's own: programs free(3) it themselves, as they may with the real library's (qperf does).
  */
 struct list_out {
 	struct list node;
-	struct ibv_device **real;
-	struct ibv_device *device[];
+	struct ibv_device **real, **device;
 };
 
 static struct list lists = LIST_INIT(lists);
@@ -81,34 +81,6 @@ static void real_list_free(struct ibv_device **list)
 		put(list);
 }
 
-UNPIN_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
-{
-	struct ibv_device **real;
-	struct list_out *out;
-	int n;
-
-	pthread_once(&named, name_device);
-	if (num_devices)
-		*num_devices = 0;
-	real = real_list(&n);
-	out = calloc(1, sizeof(*out) + ((size_t)n + 2) * sizeof(out->device[0]));
-	if (!out) {
-		real_list_free(real);
-		return NO_POINTER(ENOMEM);
-	}
-	out->real = real;
-	if (n)
-		memcpy(out->device, real, (size_t)n * sizeof(real[0]));
-	out->device[n] = &unpin_device.ibv;
-
-	lock_take(&lists_lock);
-	list_add_tail(&lists, &out->node);
-	lock_drop(&lists_lock);
-	if (num_devices)
-		*num_devices = n + 1;
-	return out->device;
-}
-
 static struct list_out *take_list(struct ibv_device **list)
 {
 	struct list_out *found = NULL;
@@ -127,6 +99,47 @@ static struct list_out *take_list(struct ibv_device **list)
 	return found;
 }
 
+/* All but the array. */
+static void forget_list(struct list_out *out)
+{
+	if (out)
+		real_list_free(out->real);
+	free(out);
+}
+
+UNPIN_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+	struct ibv_device **real;
+	struct list_out *out;
+	int n;
+
+	pthread_once(&named, name_device);
+	if (num_devices)
+		*num_devices = 0;
+	real = real_list(&n);
+	out = calloc(1, sizeof(*out));
+	if (out)
+		out->device = calloc((size_t)n + 2, sizeof(out->device[0]));
+	if (!out || !out->device) {
+		free(out);
+		real_list_free(real);
+		return NO_POINTER(ENOMEM);
+	}
+	out->real = real;
+	if (n)
+		memcpy(out->device, real, (size_t)n * sizeof(real[0]));
+	out->device[n] = &unpin_device.ibv;
+
+	/* Of a list that the program has freed itself. */
+	forget_list(take_list(out->device));
+	lock_take(&lists_lock);
+	list_add_tail(&lists, &out->node);
+	lock_drop(&lists_lock);
+	if (num_devices)
+		*num_devices = n + 1;
+	return out->device;
+}
+
 UNPIN_EXPORT void ibv_free_device_list(struct ibv_device **list)
 {
 	struct list_out *out = take_list(list);
@@ -135,8 +148,8 @@ UNPIN_EXPORT void ibv_free_device_list(struct ibv_device **list)
 		real_list_free(list);
 		return;
 	}
-	real_list_free(out->real);
-	free(out);
+	free(out->device);
+	forget_list(out);
 }
 
 UNPIN_EXPORT const char *ibv_get_device_name(struct ibv_device *device)

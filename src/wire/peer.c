@@ -620,7 +620,9 @@ static void hear_hello(struct guest *g, uint64_t now)
 	if (g->pidfd == -ESRCH && meet_ended(g->sock)) {
 		g->pidfd = -1;
 	} else if (g->pidfd < 0) {
-		refuse(g, "cannot be watched");
+		refuse(g, g->pidfd == -EMFILE || g->pidfd == -ENFILE
+				  ? "cannot be watched: too many files are open"
+				  : "cannot be watched");
 		return;
 	}
 	settle(g, now);

@@ -3,9 +3,12 @@
  * and only if it works. */
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "pair.h"
+
+#define LENGTH (64 * PAGE)
 
 static struct ibv_device_attr_ex attributes(struct ibv_context *ctx)
 {
@@ -234,6 +237,28 @@ static void the_port_is_an_active_ethernet_port(void)
 	check_int(ibv_close_device(ctx), 0);
 }
 
+/* Beyond the limit a file is not only refused: the process gets SIGXFSZ. The program has not asked for one.
+ */
+static void where_files_must_be_small_the_device_works_all_the_same(void)
+{
+	const struct rlimit small = { 16ul << 20, 16ul << 20 };
+	char *mine = fresh(LENGTH), *memory = fresh(LENGTH);
+	struct ibv_mr *here, *there;
+	struct pair p;
+
+	check_sys(setrlimit(RLIMIT_FSIZE, &small) == 0);
+	pair_open(&p, NULL);
+	here = reg(&p.a, mine, LENGTH, LOCAL);
+	there = reg(&p.b, memory, LENGTH, REMOTE | ODP);
+	fill(mine, LENGTH, 3);
+	post(&p.a, IBV_WR_RDMA_WRITE, here, mine, LENGTH, memory, there->rkey);
+	wait_for(&p.a, IBV_WC_SUCCESS);
+	check_filled(memory, LENGTH, 3);
+	dereg(here);
+	dereg(there);
+	pair_close(&p);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check_case cases[] = {
@@ -245,6 +270,7 @@ int main(int argc, char **argv)
 		CASE(implicit_regions_are_offered_or_refused),
 		CASE(limits_are_honoured_up_to_the_last),
 		CASE(the_port_is_an_active_ethernet_port),
+		CASE(where_files_must_be_small_the_device_works_all_the_same),
 	};
 
 	return check_main(cases, COUNT(cases), argc, argv);

@@ -59,6 +59,20 @@ static void lists_are_freed_in_any_order(void **state)
 	ibv_free_device_list(a);
 }
 
+/* Which the manual page does not have, and programs do. */
+static void a_list_may_be_freed_by_free(void **state)
+{
+	for (int i = 0; i < 20; i++) {
+		struct ibv_device **list = ibv_get_device_list(NULL);
+
+		assert_non_null(ours(list));
+		if (i % 3)
+			free(list);
+		else
+			ibv_free_device_list(list);
+	}
+}
+
 static void the_device_says_what_it_is(void **state)
 {
 	struct ibv_device *device = ctx->device;
@@ -448,6 +462,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_list_is_counted_terminated_and_holds_our_device),
 		cmocka_unit_test(lists_are_freed_in_any_order),
+		cmocka_unit_test(a_list_may_be_freed_by_free),
 		cmocka_unit_test(the_device_says_what_it_is),
 		cmocka_unit_test(the_word_behind_the_device_is_a_table_of_nobody),
 		cmocka_unit_test(the_context_is_an_extended_one),
