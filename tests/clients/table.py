@@ -16,9 +16,10 @@ TIMEOUT = 60
 class Row:
     """One pair (or single program): its name, command, and what its output must and must not say."""
 
-    def __init__(self, name, command, must=(), must_not=(), pair=True, few=False):
+    def __init__(self, name, command, must=(), must_not=(), pair=True, few=False, ask=()):
         self.name = name
         self.command = command
+        self.ask = list(ask)    # what the client says behind the server's name
         self.must = must
         self.must_not = must_not
         self.pair = pair
@@ -87,7 +88,18 @@ def perftests():
     return rows
 
 
-ROWS = SINGLE + PINGPONG + perftests()
+QPERF_TESTS = ('rc_lat', 'rc_bw', 'rc_bi_bw', 'rc_rdma_read_lat', 'rc_rdma_read_bw', 'rc_rdma_write_lat', 'rc_rdma_write_bw',
+               'rc_rdma_write_poll_lat', 'rc_compare_swap_mr', 'rc_fetch_add_mr', 'ver_rc_compare_swap', 'ver_rc_fetch_add')
+
+
+def qperf(tests):
+    # The server says nothing and ends when it is told to. The client frees the list of devices by itself.
+    return Row('qperf ' + ' '.join(tests), ['qperf', '-lp', '{port}'],
+               ask=['-t', '1'] + list(tests) + ['quit'], must=[r'^%s:\n +[a-z_]+ += ' % t for t in tests],
+               must_not=(r'(?i)failed', r'(?i)error'))
+
+
+ROWS = SINGLE + PINGPONG + perftests() + [qperf(QPERF_TESTS[i:i + 4]) for i in range(0, len(QPERF_TESTS), 4)]
 
 
 def verdict(row, session, text):
@@ -116,7 +128,7 @@ def pair(row, session, prefix):
     server = session.start(prefix + command, 'server')
     if not session.listening(server, port):
         return 'the server does not listen: ' + ('it runs' if server.running() else 'status %s' % server.popen.poll())
-    client = session.start(prefix + command + ['localhost'], 'client')
+    client = session.start(prefix + command + ['localhost'] + row.ask, 'client')
     for role, p in (('client', client), ('server', server)):
         status, why = session.finish(p)
         if why or status:
