@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "wire/meet.h"
 #include "wire/peer.h"
 #include "wire/sealed.h"

@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "wire/channel.h"
 #include "wire/inbound.h"

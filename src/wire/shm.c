@@ -13,8 +13,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "wire/channel.h"
 #include "wire/inbound.h"
 #include "wire/meet.h"
