@@ -188,6 +188,7 @@ static void rx_rnr(struct ib_qp *qp, uint64_t now)
 	}
 	if (qp->attr.rnr_retry != 7)
 		comp->rnr--;
+	comp->lost = false; /* as after a retry */
 	requester_not_ready(qp);
 	comp->ack_deadline = UINT64_MAX;
 	comp->rnr_deadline = now + ib_rnr_ns(comp->pkt.syndrome & SYNDROME_VALUE);

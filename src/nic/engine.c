@@ -330,6 +330,7 @@ bool nic_progress(struct nic *nic, struct nic_burst *b)
 	bool did = wire_poll(nic->wire, BURST) > 0;
 	uint64_t earliest = atomic_load_explicit(&nic->earliest, memory_order_relaxed), now;
 
+	b->polled = true;
 	if (atomic_load_explicit(&nic->any_refused, memory_order_relaxed))
 		drop_refused(nic);
 	if (earliest != UINT64_MAX && (now = clock_ns()) >= earliest)

@@ -75,6 +75,7 @@ struct nic_mr {
 struct nic_burst {
 	bool asked;
 	bool engine; /* our own thread: signals are never blocked */
+	bool polled; /* what had arrived has been taken from the wire: timers may be looked at */
 	enum safecopy_path path;
 };
 

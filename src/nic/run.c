@@ -427,8 +427,9 @@ static void run_locked(struct nic_qp *qp, struct nic_burst *b)
 		qp->hand_over = false;
 		/* Responses first: they free what requests wait for. */
 		did |= run_lane(qp, b, IB_COMPLETER, now);
-		/* Not before the answers that have come: this process may have been kept from running. */
-		if (ib_deadline(&qp->ib) <= now && !qp->more) {
+		/* Not before the answers that have come: this process may have been kept from running. Who
+		 * has not looked for them leaves the timer to whoever does. */
+		if (b->polled && ib_deadline(&qp->ib) <= now && !qp->more) {
 			ib_tick(&qp->ib, now);
 			did = true;
 		}

@@ -454,6 +454,24 @@ static void a_lone_packet_after_an_rnr_nak_asks(void **state)
 	free(r);
 }
 
+/* All is sent again after it, and what is lost of that will be announced. */
+static void an_rnr_nak_makes_a_loss_good(void **state)
+{
+	struct fixture *f = *state;
+
+	f->e.attr.lossless = true;
+	f->e.attr.retry_cnt = 0;
+	post(f, IBV_WR_SEND, 8, 1);
+	post(f, IBV_WR_SEND, 8, 2);
+	begin(f);
+	sent(f, 0, 2);
+	ib_lost(&f->e.qp, f->now);
+	answer(f, RNR | 14, PSN0);
+	expire(f);
+	sent(f, 0, 1);
+	assert_int_equal(ib_deadline(&f->e.qp), UINT64_MAX);
+}
+
 static void rnr_retry_seven_is_for_ever(void **state)
 {
 	struct fixture *f = *state;
@@ -835,6 +853,7 @@ int main(void)
 		T(rnr_naks_are_waited_for_and_counted_exactly),
 		T(after_an_rnr_nak_the_window_opens_anew),
 		T(a_lone_packet_after_an_rnr_nak_asks),
+		T(an_rnr_nak_makes_a_loss_good),
 		T(rnr_retry_seven_is_for_ever),
 		T(rnr_retry_zero_fails_at_once),
 		T(an_acknowledgement_ends_an_rnr_wait),
