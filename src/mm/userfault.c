@@ -5,6 +5,7 @@
 #include <linux/userfaultfd.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -13,6 +14,7 @@
 #include "mm/early.h"
 #include "mm/interpose.h"
 #include "mm/page.h"
+#include "mm/safecopy.h"
 
 /* ---- The set ----
  *
@@ -330,9 +332,8 @@ EARLY static bool refused(int err)
 }
 
 /* Before anybody can fault on the range it is known; the set has it as soon as the kernel has. */
-EARLY static int observed_register(int fd, const struct uffdio_register *reg)
+EARLY static int observed_register(int fd, void *reg, uintptr_t start, uintptr_t end)
 {
-	uintptr_t start = reg->range.start, end = start + reg->range.len;
 	struct range *row = begin(start, end);
 	int saved = errno, r;
 
@@ -355,33 +356,46 @@ EARLY static int observed_register(int fd, const struct uffdio_register *reg)
 
 /* Forgotten before: afterwards another thread may have registered it anew. Who touches it in between is woken
  * by the kernel. */
-EARLY static int observed_unregister(int fd, const struct uffdio_range *range)
+EARLY static int observed_unregister(int fd, void *arg, const struct uffdio_range *range)
 {
 	struct userfault_span was;
 	bool forgot = userfault_forget(range->start, range->len, &was);
-	int r = (int)syscall(SYS_ioctl, fd, UFFDIO_UNREGISTER, range);
+	int r = (int)syscall(SYS_ioctl, fd, UFFDIO_UNREGISTER, arg);
 
 	if (r && forgot)
 		userfault_restore(&was);
 	return r;
 }
 
+/* What the caller points to may be anything; where that cannot be found out it is taken for what it should
+ * be. */
+EARLY static bool read_argument(void *to, const void *arg, size_t n)
+{
+	int saved = errno;
+	enum safecopy_path path = safecopy_path();
+	bool read = path == SAFECOPY_NONE || safecopy_from_user(path, to, arg, n, NULL) == n;
+
+	if (path == SAFECOPY_NONE)
+		memcpy(to, arg, n);
+	errno = saved;
+	return read;
+}
+
 EARLY __attribute__((visibility("default"))) int ioctl(int fd, unsigned long request, ...)
 {
-	const struct uffdio_register *reg;
+	struct uffdio_register reg;
+	struct uffdio_range range;
 	va_list ap;
 	void *arg;
 
 	va_start(ap, request);
 	arg = va_arg(ap, void *);
 	va_end(ap);
-	if (request == UFFDIO_REGISTER && arg) {
-		reg = arg;
-		if (reg->mode & (UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR) &&
-			reg->range.start < reg->range.start + reg->range.len)
-			return observed_register(fd, reg);
-	}
-	if (request == UFFDIO_UNREGISTER && arg)
-		return observed_unregister(fd, arg);
+	if (request == UFFDIO_REGISTER && read_argument(&reg, arg, sizeof(reg)) &&
+		reg.mode & (UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR) &&
+		reg.range.start < reg.range.start + reg.range.len)
+		return observed_register(fd, arg, reg.range.start, reg.range.start + reg.range.len);
+	if (request == UFFDIO_UNREGISTER && read_argument(&range, arg, sizeof(range)))
+		return observed_unregister(fd, arg, &range);
 	return (int)syscall(SYS_ioctl, fd, request, arg);
 }

@@ -436,6 +436,20 @@ static void what_is_registered_as_an_unregister_returns_is_known(void **state)
 	close(fd);
 }
 
+/* As the kernel does, whatever the descriptor. */
+static void an_argument_that_cannot_be_read_is_the_kernels_affair(void **state)
+{
+	int fd = open_or_skip();
+
+	(void)state;
+	assert_int_equal(ioctl(fd, UFFDIO_REGISTER, (void *)8), -1);
+	assert_int_equal(errno, EFAULT);
+	assert_int_equal(ioctl(fd, UFFDIO_UNREGISTER, (void *)8), -1);
+	assert_int_equal(errno, EFAULT);
+	assert_int_equal(ioctl(fd, UFFDIO_UNREGISTER, NULL), -1);
+	close(fd);
+}
+
 int main(void)
 {
 	/* First what needs a process in which nothing was noted yet. */
@@ -452,6 +466,7 @@ int main(void)
 		cmocka_unit_test(what_stays_is_seen_while_others_come_and_go),
 		cmocka_unit_test(a_munmap_that_fails_watches_nothing_more),
 		cmocka_unit_test(what_is_registered_as_an_unregister_returns_is_known),
+		cmocka_unit_test(an_argument_that_cannot_be_read_is_the_kernels_affair),
 	};
 
 	/* Links our munmap, where a sanitizer's would do. */
