@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "wire/meet.h"
 #include "wire/peer.h"
 #include "wire/sealed.h"
@@ -56,6 +57,10 @@ struct wire_channel *channel_new(struct wire *w, uint32_t slot)
 	c->slot = slot;
 	c->sock = -1;
 	err = make_memory(c);
+	if (err == -EFBIG)
+		log_warn("no other process can be reached: files may not be as large here as a channel, %zu "
+			 "KiB (ulimit -f)",
+			(size_t)LAYOUT_BYTES / 1024);
 	if (err) {
 		free(c);
 		errno = -err;

@@ -528,7 +528,7 @@ static enum verdict place_for(struct guest *g, struct peer **out)
 	}
 	/* One at a time. */
 	if (!p->rx && p->caller && p->caller != g)
-		return meet_ended(p->caller->sock) ? VERDICT_LATER : VERDICT_NO;
+		return p->caller->pid != g->pid || meet_ended(p->caller->sock) ? VERDICT_LATER : VERDICT_NO;
 	if (!p->rx)
 		return VERDICT_YES;
 	if (!meet_ended(p->rx->sock))
@@ -578,13 +578,16 @@ static void settle(struct guest *g, uint64_t now)
 	p->caller = g;
 	err = admit(g, p);
 	/* Whose slot is proven is one of as many as there are slots. */
-	if (err == -EAGAIN && now < g->deadline + VERIFY_NS)
+	if (err == -EAGAIN && now < g->deadline + VERIFY_NS) {
 		w->hurry = true;
-	else if (err)
+		w->nwaiting -= g->waits;
+		g->waits = false;
+	} else if (err) {
 		refuse(g, err == -EPROTO ? "offers memory that is no channel"
 					 : "cannot be served (no memory or descriptors)");
-	else
+	} else {
 		guest_leave(g);
+	}
 }
 
 static void hear_hello(struct guest *g, uint64_t now)
