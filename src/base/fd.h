@@ -7,6 +7,9 @@
 #define UNPIN_BASE_FD_H
 
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,6 +33,15 @@ static inline void fd_close(int fd)
 #else
 	syscall(SYS_close, fd);
 #endif
+}
+
+/* Whether a file may have this size here. Beyond the limit ftruncate(2) does not only fail, it sends SIGXFSZ
+ * to a program that never asked for a file. */
+static inline bool fd_size_allowed(size_t bytes)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur >= bytes;
 }
 
 /* Moves a descriptor to FD_HIGH or above, close-on-exec; when the process's limit is lower, the low one is

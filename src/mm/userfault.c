@@ -373,9 +373,9 @@ EARLY static bool read_argument(void *to, const void *arg, size_t n)
 {
 	int saved = errno;
 	enum safecopy_path path = safecopy_path();
-	bool read = path == SAFECOPY_NONE || safecopy_from_user(path, to, arg, n, NULL) == n;
+	bool read = arg && (path == SAFECOPY_NONE || safecopy_from_user(path, to, arg, n, NULL) == n);
 
-	if (path == SAFECOPY_NONE)
+	if (read && path == SAFECOPY_NONE)
 		memcpy(to, arg, n);
 	errno = saved;
 	return read;

@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -36,18 +35,14 @@ static int make_file(void)
 	return fd;
 }
 
-/* Whether it may be a file: beyond the limit ftruncate(2) sends SIGXFSZ to a program that never asked for
- * one. */
+/* Whether it may be a file. */
 static bool may_be_seen(void)
 {
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur >= sizeof(struct unpin_segment))
+	if (fd_size_allowed(sizeof(struct unpin_segment)))
 		return true;
-	log_warn("files may not be larger than %llu KiB here (ulimit -f), %zu are needed: what this process "
-		 "does cannot be "
-		 "seen by unpin stat and unpin top",
-		(unsigned long long)limit.rlim_cur / 1024, sizeof(struct unpin_segment) / 1024);
+	log_warn("unpin stat and unpin top cannot see this process: it may not have files of %zu KiB (ulimit "
+		 "-f)",
+		sizeof(struct unpin_segment) / 1024);
 	return false;
 }
 

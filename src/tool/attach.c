@@ -382,9 +382,9 @@ const char *attach_error(int err)
 		return "it belongs to another user, or may not be inspected (only its own user and root can "
 		       "read its counters)";
 	case -ENODEV:
-		return "it has no unpin device open, or may not write files of its counters' size (was it "
-		       "started "
-		       "with 'unpin run', has it opened the device yet, is its ulimit -f above 55 MiB?)";
+		return "it has no unpin device open (was it started with 'unpin run', has it opened the "
+		       "device yet?), "
+		       "or its ulimit -f is below 55 MiB";
 	case -EPROTO:
 		return "its segment is damaged or not one of unpin's";
 	case -ESTALE:

@@ -30,12 +30,13 @@ UNPIN_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context
 	return &ch->ibv;
 }
 
-/* Programs may look at a channel's refcnt; it changes under the context's mutex. What it is then. */
+/* Programs may look at a channel's refcnt; it changes under the context's mutex. What it is then; 0 in a
+ * forked child, which takes no lock that another thread may have held. */
 static int channel_count(struct ibv_comp_channel *channel, int by)
 {
 	int count;
 
-	if (!channel)
+	if (!channel || nic_context_check(to_context(channel->context)->nic))
 		return 0;
 	pthread_mutex_lock(&channel->context->mutex);
 	count = channel->refcnt += by;

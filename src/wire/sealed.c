@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -40,11 +39,7 @@ static int make_memfd(const char *name)
 
 static int resize(int fd, size_t bytes)
 {
-	struct rlimit limit;
-
-	/* Beyond the limit ftruncate does not only fail, it sends SIGXFSZ to a program that never asked for a
-	 * file. */
-	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < bytes)
+	if (!fd_size_allowed(bytes))
 		return -EFBIG;
 	return ftruncate(fd, (off_t)bytes) ? -errno : 0;
 }
