@@ -12,7 +12,10 @@
 #ifndef UNPIN_WIRE_PEER_H
 #define UNPIN_WIRE_PEER_H
 
+#include "base/log.h"
 #include "wire/state.h"
+
+struct guest;
 
 struct peer {
 	struct wire *w;
@@ -32,20 +35,6 @@ struct peer {
 	struct source on_tx, on_rx, on_process;
 };
 
-/* A connection that has been accepted and is not a peer's yet. */
-struct guest {
-	struct wire *w;
-	int sock, pidfd; /* pidfd: -1 before the hello, and if its process had ended by then */
-	pid_t pid;
-	uint64_t deadline; /* for the hello, or the end of one whose name is gone */
-	bool greeted;	   /* hello is here: slot, memfd and doorfd are valid */
-	bool waits;	   /* and counted among those that wait for a verdict */
-	uint32_t slot;
-	int memfd, doorfd; /* of unknown kind */
-	struct list node;
-	struct source on_sock;
-};
-
 struct peer *peer_of(struct wire *w, uint32_t slot);
 struct peer *peer_new(struct wire *w, uint32_t slot);
 /* Frees a peer that has no sources registered and no channels. */
@@ -54,11 +43,7 @@ void peer_free(struct peer *p);
 void peer_seek(struct peer *p, uint64_t now);
 /* The last user of p->tx has left: a peer that was never reached is forgotten. */
 void peer_unused(struct peer *p);
-/* Handles all that wire_service() is for but the callbacks. */
-void peer_accept(struct wire *w, uint64_t now);
-/* Answers whoever has called up to now. */
-void peer_hear_callers(struct wire *w, uint64_t now);
-void peer_guest_event(struct guest *g, uint64_t now);
+/* What wire_service() is for, but for guests (guest.h) and the callbacks. */
 void peer_tx_event(struct peer *p);
 void peer_rx_event(struct peer *p);
 void peer_process_event(struct peer *p);
@@ -66,9 +51,32 @@ void peer_process_event(struct peer *p);
 void peer_tick(struct wire *w, uint64_t now);
 /* An ended peer that is drained and cut off from every table, or NULL. */
 struct peer *peer_next_gone(struct wire *w, uint64_t now);
-/* Hangs up on connections that nobody has accepted: a forked child may hold the listening socket open. */
-void peer_stop_listening(struct wire *w);
 /* For wire_close: everything is dropped without a callback. */
 void peer_close_all(struct wire *w);
+
+/* --- for guest.c --- */
+
+int peer_watch(struct wire *w, int fd, struct source *s);
+void peer_unwatch(struct wire *w, int fd); /* fd may be -1 */
+/* The process behind the peer is known from now on: its death is the peer's. Takes over pidfd. */
+int peer_know(struct peer *p, pid_t pid, int pidfd);
+/* A pidfd in our table, or a negative errno. */
+int peer_open_pidfd(struct wire *w, int sock, pid_t pid);
+/* It is over, with what it has sent, or without (drain). */
+void peer_end(struct peer *p, bool drain);
+/* A socket of it has ended: -ESHUTDOWN with goodbye, -ENOTCONN without. */
+void peer_end_of_socket(struct peer *p, int why);
+/* A descriptor that is kept for when there is no other. */
+void peer_take_spare(struct wire *w);
+
+#define MAX_COMPLAINTS 32u
+/* A warning for the person; a hostile peer must not fill the log. */
+#define complain(w, ...)                                                                                     \
+	do {                                                                                                 \
+		if ((w)->complaints < MAX_COMPLAINTS) {                                                      \
+			(w)->complaints++;                                                                   \
+			log_warn(__VA_ARGS__);                                                               \
+		}                                                                                            \
+	} while (0)
 
 #endif

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "wire/channel.h"
+#include "wire/guest.h"
 #include "wire/inbound.h"
 #include "wire/meet.h"
 #include "wire/peer.h"
@@ -169,7 +170,8 @@ void wire_close(struct wire *w)
 	/* What is under way arrives: a fabric goes on when its sender leaves. */
 	fabric_deliver(&w->fabric, 0, true);
 	lock_take(&w->lock);
-	peer_stop_listening(w);
+	guest_stop_listening(w);
+	guest_close_all(w);
 	peer_close_all(w);
 	lock_drop(&w->lock);
 	destroy(w);
@@ -307,7 +309,7 @@ void wire_catch_up(struct wire *w, uint32_t peer_slot)
 	p = peer_of(w, peer_slot);
 	/* It may have called and sent, and nobody has answered yet. */
 	if (!p || !p->rx) {
-		peer_hear_callers(w, clock_ns());
+		guest_hear_all(w, clock_ns());
 		wire_kick(w); /* what follows from it is the engine's, whose events these were */
 	}
 	p = peer_of(w, peer_slot);
@@ -391,7 +393,7 @@ static void clear(int fd)
 
 static void on_listener(void *owner, uint64_t now)
 {
-	peer_accept(owner, now);
+	guest_accept(owner, now);
 }
 
 static void on_kick(void *owner, uint64_t now)
@@ -411,7 +413,7 @@ static void on_fabric(void *owner, uint64_t now)
 
 static void on_guest(void *owner, uint64_t now)
 {
-	peer_guest_event(owner, now);
+	guest_event(owner, now);
 }
 
 static void on_tx(void *owner, uint64_t now)
@@ -517,6 +519,7 @@ void wire_service(struct wire *w, uint64_t now)
 	w->hurry = false;
 	handle_events(w, now);
 	peer_tick(w, now);
+	guest_tick(w, now);
 	lock_drop(&w->lock);
 	deliver_due(w);
 	tell_dropped(w);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The wire itself: what channel.c (sending), inbound.c (receiving), peer.c (meeting and parting) and shm.c
- * (composition) share.
+ * The wire itself: what channel.c (sending), inbound.c (receiving), peer.c and guest.c (meeting and parting)
+ * and shm.c (composition) share.
  *
  * Beside each field stands what protects it; base/lock.h has the order of the locks.
  */
