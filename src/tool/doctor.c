@@ -506,10 +506,6 @@ static int examine(struct doctor *d, const struct style *s, bool json)
 	else
 		print_report(d, &p, s);
 	status = p.usable ? 0 : 1;
-	if (fflush(stdout)) {
-		log_error("doctor: cannot write the report: %s", strerror(errno));
-		status = 1;
-	}
 	free_report(&p);
 	free(d->config);
 	d->config = NULL;

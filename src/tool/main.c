@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "tool/command.h"
+#include "tool/output.h"
 #include "tool/suggest.h"
 
 static const struct {
@@ -49,20 +50,22 @@ static int unknown(const char *word)
 
 int main(int argc, char **argv)
 {
+	output_begin();
+	log_enabled(LOG_ERROR); /* a wrong UNPIN_LOG is reported first */
 	if (argc < 2) {
 		help(stderr);
 		return EXIT_USAGE;
 	}
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
 		help(stdout);
-		return 0;
+		return output_end("help", 0);
 	}
 	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
 		puts("unpin " UNPIN_VERSION);
-		return 0;
+		return output_end("version", 0);
 	}
 	for (size_t i = 0; i < COMMANDS; i++)
 		if (strcmp(argv[1], commands[i].name) == 0)
-			return commands[i].run(argc - 1, argv + 1);
+			return output_end(commands[i].name, commands[i].run(argc - 1, argv + 1));
 	return unknown(argv[1]);
 }

@@ -11,6 +11,7 @@
 #include "tool/facilities.h"
 #include "tool/knob.h"
 #include "tool/option.h"
+#include "tool/output.h"
 #include "tool/preload.h"
 #include "tool/suggest.h"
 #include "tool/trace_watch.h"
@@ -73,11 +74,10 @@ static int check_disable(const char *list)
 
 static int check_log(const char *level)
 {
-	static const char *const levels[] = { "error", "warn", "info", "debug" };
+	enum log_level named;
 
-	for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++)
-		if (strcmp(level, levels[i]) == 0)
-			return 0;
+	if (log_level_named(level, &named))
+		return 0;
 	log_error("run: --log '%s' is not one of error, warn, info, debug", level);
 	return -EINVAL;
 }
@@ -134,7 +134,7 @@ static int print_env(void)
 		print_variable(names[i]);
 	for (int i = 0; i < SETTING_COUNT; i++)
 		print_variable(settings_table[i].variable);
-	return fflush(stdout) ? PRELOAD_STATUS_SELF : 0;
+	return output_flush() ? PRELOAD_STATUS_SELF : 0;
 }
 
 /* A program that is killed leaves its timeline to be finished. */

@@ -16,6 +16,7 @@
 #include "tool/attach.h"
 #include "tool/command.h"
 #include "tool/option.h"
+#include "tool/output.h"
 #include "tool/table.h"
 #include "tool/units.h"
 
@@ -476,7 +477,7 @@ static int repeat(pid_t pid, bool json, double every)
 		last = now;
 		status = pid ? stat_one(pid, json, previous, &have_previous, seconds > 0 ? seconds : 1)
 			     : stat_all(json);
-		if (fflush(stdout))
+		if (output_flush())
 			status = 1;
 		if (status || every <= 0)
 			break;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "tool/output.h"
 #include "tool/top.h"
 
 static const char *const odp_names[TOP_ODP_COUNTERS] = {
@@ -499,7 +500,7 @@ int top_batch(struct top_watch *w, bool json, uint64_t count)
 		if (!got)
 			continue;
 		(json ? top_print_json : top_print_lines)(v);
-		if (fflush(stdout))
+		if (output_flush())
 			return 1;
 		shown++;
 	}
