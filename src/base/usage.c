@@ -103,7 +103,7 @@ uint64_t usage_pages(const struct unpin_usage *u)
 	if (shift == USAGE_PAGE_SHIFT)
 		return slices;
 	pages = (uint64_t)(estimate(u) + 0.5);
-	if (!shift || shift > 63)
+	if (shift < USAGE_PAGE_SHIFT || shift > 63)
 		return pages;
 	most = slices << (shift - USAGE_PAGE_SHIFT);
 	return pages < slices ? slices : pages > most ? most : pages;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tool/units.h"
+
 /* --- values: whatever the file says
  * ---------------------------------------------------------------------------- */
 
@@ -23,7 +25,7 @@ uint64_t advise_number(json_object *o, const char *key)
 	if (json_object_is_type(v, json_type_double)) {
 		double d = json_object_get_double(v);
 
-		return d > 0 && d < 1e18 ? (uint64_t)d : 0;
+		return d < 1e18 ? units_whole(d) : 0;
 	}
 	if (json_object_is_type(v, json_type_string) && strncmp(json_object_get_string(v), "0x", 2) == 0)
 		return strtoull(json_object_get_string(v), NULL, 16);

@@ -10,6 +10,7 @@
 #include "tool/advise.h"
 #include "tool/alloc.h"
 #include "tool/attach.h"
+#include "tool/units.h"
 
 static uint64_t get64(const _Atomic uint64_t *v)
 {
@@ -46,7 +47,7 @@ static void take_usage(struct advise_region *r, const struct unpin_usage *u)
 	r->accesses = get64(&u->accesses);
 	r->sequential = get64(&u->sequential);
 	r->pages = usage_pages(u);
-	r->slice_bytes = shift ? 1ull << shift : 0;
+	r->slice_bytes = shift ? 1ull << (shift & 63) : 0;
 	r->base = get64(&u->base);
 	for (unsigned i = 0; i < USAGE_SLICES; i++)
 		r->slice[i] = get32(&u->slice[i]);
@@ -57,7 +58,7 @@ static void take_fault_time(struct advise_region *r, const struct fault_costs *c
 	double minor = (double)r->odp[ADVISE_faults_minor], major = (double)r->odp[ADVISE_faults_major];
 
 	r->fault_ns_known = (minor == 0 || cost->mean_ns[0] > 0) && (major == 0 || cost->mean_ns[1] > 0);
-	r->fault_ns = (uint64_t)(minor * cost->mean_ns[0] + major * cost->mean_ns[1]);
+	r->fault_ns = units_whole(minor * cost->mean_ns[0] + major * cost->mean_ns[1]);
 }
 
 static struct fault_costs fault_costs_of(const struct unpin_segment *s)

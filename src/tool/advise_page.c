@@ -94,17 +94,17 @@ static void print_process(const struct paper *p, const struct advise_facts *f)
 	plain(p, NORMAL);
 	if (f->look_seconds > 0)
 		fprintf(p->out, ", watched for %s of the %s since it opened the device%s\n",
-			units_time(look, (uint64_t)(f->look_seconds * 1e9)),
-			units_time(seconds, (uint64_t)(f->seconds * 1e9)),
+			units_time(look, units_whole(f->look_seconds * 1e9)),
+			units_time(seconds, units_whole(f->seconds * 1e9)),
 			f->running ? "" : "; it has ended meanwhile");
 	else
-		fprintf(p->out, ", timeline of %s\n", units_time(seconds, (uint64_t)(f->seconds * 1e9)));
+		fprintf(p->out, ", timeline of %s\n", units_time(seconds, units_whole(f->seconds * 1e9)));
 }
 
 static char *cost(char out[UNITS_MAX], double ns)
 {
 	if (ns > 0)
-		return units_time(out, (uint64_t)(ns + 0.5));
+		return units_time(out, units_whole(ns + 0.5));
 	snprintf(out, UNITS_MAX, "not known");
 	return out;
 }
@@ -117,9 +117,10 @@ static void print_costs(const struct paper *p, const struct advise_costs *c)
 		"Costs per 4 KiB page on this machine (%s%s%s): pinning %s, bringing it in ahead of use %s, "
 		"a page "
 		"fault %s; registering on demand takes %s%s.",
-		c->from, c->took > 0 ? ", in " : "", c->took > 0 ? units_time(took, (uint64_t)c->took) : "",
-		cost(pin, c->pin_page), cost(populate, c->populate_page), cost(fault, c->fault_page),
-		cost(call, c->register_call), c->register_assumed ? " (assumed)" : "");
+		c->from, c->took > 0 ? ", in " : "",
+		c->took > 0 ? units_time(took, units_whole(c->took)) : "", cost(pin, c->pin_page),
+		cost(populate, c->populate_page), cost(fault, c->fault_page), cost(call, c->register_call),
+		c->register_assumed ? " (assumed)" : "");
 }
 
 static void print_count(const struct paper *p, const struct advise_facts *f, const struct advise_verdict *v)

@@ -18,6 +18,7 @@
 #include "tool/advise.h"
 #include "tool/advise_event.h"
 #include "tool/alloc.h"
+#include "tool/units.h"
 
 /* A file may be hostile: more than a device can have is not taken. */
 #define RECORDS_MOST   ((size_t)2 * UNPIN_SEGMENT_REGIONS)
@@ -373,7 +374,7 @@ static int second_pass(void *arg, char *event, size_t length)
 		   f->pid == (int64_t)advise_number(o, "pid") && us >= f->begin_us) {
 		r = record_over(t, f->pid, f->addr);
 		if (r)
-			r->region.fault_ns += (uint64_t)((us - f->begin_us) * 1000);
+			r->region.fault_ns += units_whole((us - f->begin_us) * 1000);
 		f->id = UINT64_MAX;
 	}
 	json_object_put(o);
@@ -416,7 +417,7 @@ static void deliver_record(struct reader *t, struct advise_crowd *crowd, const s
 	if (!r->past) {
 		double lived = p->last_us * 1000 - (double)r->registered_ns;
 
-		region->lived_ns = lived > 0 ? (uint64_t)lived : 0;
+		region->lived_ns = units_whole(lived);
 	}
 	memcpy(f->command, p->command, sizeof(f->command));
 	f->dropped = p->dropped;

@@ -127,13 +127,13 @@ static void add_pattern(char out[ADVISE_WORDS], const struct advise_verdict *v)
 
 	switch (v->pattern) {
 	case ADVISE_IN_SEQUENCE:
-		add(out, "; in sequence, %s at a stretch", units_bytes(size, (uint64_t)v->run));
+		add(out, "; in sequence, %s at a stretch", units_bytes(size, units_whole(v->run)));
 		break;
 	case ADVISE_REPEATED:
 	case ADVISE_AT_RANDOM:
 		add(out, "; at %s places, %s at a time",
 			v->pattern == ADVISE_REPEATED ? "the same" : "random",
-			units_bytes(size, (uint64_t)v->run));
+			units_bytes(size, units_whole(v->run)));
 		break;
 	default:
 		break;
@@ -268,7 +268,7 @@ static void add_gain(char out[ADVISE_WORDS], const char *what, const char *less,
 		add(out, "%s: not known", what);
 	else
 		add(out, "%s %s%s", what,
-			is_time ? units_time(text, (uint64_t)size) : units_bytes(text, (uint64_t)size),
+			is_time ? units_time(text, units_whole(size)) : units_bytes(text, units_whole(size)),
 			value > 0 ? less : more);
 }
 

@@ -335,7 +335,7 @@ static void tick_text(char buf[UNITS_MAX], enum plot_unit unit, double v)
 	unsigned i = 0;
 
 	if (unit == PLOT_BYTES) {
-		units_bytes(buf, (uint64_t)fabs(v));
+		units_bytes(buf, units_whole(fabs(v)));
 		return;
 	}
 	if (unit == PLOT_US && v) {

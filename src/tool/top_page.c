@@ -43,7 +43,7 @@ const char *top_bytes(char buf[UNITS_MAX], uint64_t v)
 
 const char *top_flow(char buf[UNITS_MAX], double v)
 {
-	return v < 0 ? strcpy(buf, "-") : units_bytes(buf, v < 1e18 ? (uint64_t)v : UINT64_MAX);
+	return v < 0 ? strcpy(buf, "-") : units_bytes(buf, units_whole(v));
 }
 
 /* --- the head --------------------------------------------------------------------------------------------
@@ -92,9 +92,9 @@ static void put_time(struct top_paper *p, const struct top_view *v)
 	top_put(p, c,
 		"its time %s/s, mostly %s: in line %.0f%%, disk or swap %.0f%% (%s/s), driver %.0f%%, waking "
 		"%.0f%%",
-		units_time(a[0], all / v->seconds < 1e18 ? (uint64_t)(all / v->seconds) : UINT64_MAX),
-		top_verdict(t), (double)t->waited * part, (double)t->reads * part,
-		top_number(a[1], v->read_events), (double)t->work * part, (double)t->resume * part);
+		units_time(a[0], units_whole(all / v->seconds)), top_verdict(t), (double)t->waited * part,
+		(double)t->reads * part, top_number(a[1], v->read_events), (double)t->work * part,
+		(double)t->resume * part);
 }
 
 static void put_memory(struct top_paper *p, const struct top_view *v)

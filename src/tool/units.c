@@ -52,3 +52,10 @@ char *units_time(char buf[UNITS_MAX], uint64_t ns)
 	snprintf(buf, UNITS_MAX, "%.20s %s", number, names[i]);
 	return buf;
 }
+
+uint64_t units_whole(double value)
+{
+	if (!(value > 0))
+		return 0;
+	return value < 0x1p64 ? (uint64_t)value : UINT64_MAX;
+}

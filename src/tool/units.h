@@ -13,5 +13,8 @@ char *units_bytes(char buf[UNITS_MAX], uint64_t bytes);
 char *units_time(char buf[UNITS_MAX], uint64_t ns);
 /* About three digits: "0.0123", "1.23", "45.6", "789", "12345". */
 char *units_digits(char buf[UNITS_MAX], double value);
+/* A computed quantity as a whole number, cut off: 0 for what is negative or not a number, the greatest for
+ * what is greater. */
+uint64_t units_whole(double value);
 
 #endif

@@ -91,7 +91,7 @@ def sanitized(runner, suite, options, env, wrap=(), but=()):
 
 
 def asan(runner):
-    return sanitized(runner, 'asan', ['-Db_sanitize=address,undefined'], ASAN)
+    return sanitized(runner, 'asan', ['-Db_sanitize=address,undefined', '-Dc_args=-fsanitize=float-cast-overflow'], ASAN)
 
 
 def tsan(runner):

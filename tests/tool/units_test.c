@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,11 +43,24 @@ static void small_and_large_values_keep_their_digits(void **state)
 	assert_string_equal(units_digits(b, -1.5), "-1.50");
 }
 
+static void computed_quantities_are_cut_off_and_never_out_of_range(void **state)
+{
+	assert_int_equal(units_whole(0), 0);
+	assert_int_equal(units_whole(2.9), 2);
+	assert_int_equal(units_whole(-1), 0);
+	assert_int_equal(units_whole(NAN), 0);
+	assert_int_equal(units_whole(INFINITY), UINT64_MAX);
+	assert_int_equal(units_whole(-INFINITY), 0);
+	assert_int_equal(units_whole(0x1p64), UINT64_MAX);
+	assert_int_equal(units_whole(0x1p63), 1ull << 63);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes_have_binary_units),
 		cmocka_unit_test(times_have_three_digits),
+		cmocka_unit_test(computed_quantities_are_cut_off_and_never_out_of_range),
 		cmocka_unit_test(small_and_large_values_keep_their_digits),
 	};
 
