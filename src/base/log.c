@@ -13,24 +13,26 @@
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 static atomic_int threshold = -1;
 
+bool log_level_named(const char *text, enum log_level *level)
+{
+	for (enum log_level l = LOG_ERROR; l <= LOG_DEBUG; l++)
+		if (!strcmp(text, level_names[l])) {
+			*level = l;
+			return true;
+		}
+	return false;
+}
+
 static int read_threshold(void)
 {
 	const char *want = getenv("UNPIN_LOG");
-	int level = LOG_WARN;
+	enum log_level level = LOG_WARN;
+	bool wrong = want && *want && !log_level_named(want, &level);
 
-	if (want && *want) {
-		for (level = 0; level < 4; level++)
-			if (!strcmp(want, level_names[level]))
-				break;
-		if (level == 4) {
-			level = LOG_WARN;
-			atomic_store(&threshold, level);
-			log_write(LOG_WARN, "UNPIN_LOG=%s is not one of error, warn, info, debug; using warn",
-				want);
-		}
-	}
-	atomic_store(&threshold, level);
-	return level;
+	atomic_store(&threshold, (int)level);
+	if (wrong)
+		log_write(LOG_WARN, "UNPIN_LOG=%s is not one of error, warn, info, debug; using warn", want);
+	return (int)level;
 }
 
 bool log_enabled(enum log_level level)

@@ -2,7 +2,7 @@
 /*
  * Messages for the person who runs the program, on standard error, each line led by "unpin: ".
  * UNPIN_LOG = error | warn (default) | info | debug selects what is printed; an unknown word is reported
- * once. Any thread may call these; they never allocate and keep errno.
+ * once, when the first message is asked for. Any thread may call these; they never allocate and keep errno.
  */
 #ifndef UNPIN_BASE_LOG_H
 #define UNPIN_BASE_LOG_H
@@ -12,6 +12,8 @@
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 bool log_enabled(enum log_level level);
+/* Whether a text is a word for a level; it is written to level. */
+bool log_level_named(const char *text, enum log_level *level);
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_error(...) log_write(LOG_ERROR, __VA_ARGS__)

@@ -206,6 +206,7 @@ static int load_settings(struct nic *nic)
 	char why[SETTING_WHY];
 	int err = settings_load(&nic->set, why);
 
+	log_enabled(LOG_ERROR); /* a wrong UNPIN_LOG is reported when the device opens */
 	if (err)
 		log_error("%s cannot be opened: %s", nic_device_name(), why);
 	else

@@ -4,8 +4,14 @@
  * each call's own convention. They exist because without them an object of ours would reach the real library.
  * What is about a real device goes there.
  */
+#include "base/log.h"
 #include "verbs/object.h"
 #include "verbs/real.h"
+
+void verb_refused(const char *call)
+{
+	log_info("%s is refused: this device does not offer it", call);
+}
 
 /*
  * NAME, what it returns when refused, the object's context, prototype, arguments. The newer objects (dmah,
@@ -16,7 +22,7 @@
 	{                                                                                                    \
 		if (!context_is_ours(context))                                                               \
 			return PASS(name, refused, __VA_ARGS__);                                             \
-		return refused;                                                                              \
+		return REFUSED(#name, refused);                                                              \
 	}
 
 static struct ibv_context *first_word(const void *object)

@@ -14,38 +14,39 @@
 
 /* --- operations of the tables that are not offered ------------------------------------------------ */
 
-static struct ibv_mw *no_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
-{
-	return NO_POINTER(EOPNOTSUPP);
-}
+#define NOT_OFFERED(type, name, answer, ...)                                                                 \
+	static type no_##name(__VA_ARGS__)                                                                   \
+	{                                                                                                    \
+		return REFUSED("ibv_" #name, answer);                                                        \
+	}
 
-static int no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
-{
-	return EOPNOTSUPP;
-}
-
-static int no_dealloc_mw(struct ibv_mw *mw)
-{
-	return EOPNOTSUPP;
-}
-
-static int no_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-	*bad = wr;
-	return EOPNOTSUPP;
-}
-
-static int no_close_xrcd(struct ibv_xrcd *xrcd)
-{
-	return EOPNOTSUPP;
-}
+NOT_OFFERED(struct ibv_mw *, alloc_mw, NO_POINTER(EOPNOTSUPP), struct ibv_pd *pd, enum ibv_mw_type type)
+NOT_OFFERED(int, bind_mw, EOPNOTSUPP, struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+NOT_OFFERED(int, dealloc_mw, EOPNOTSUPP, struct ibv_mw *mw)
+NOT_OFFERED(int, post_srq_recv, (*bad = wr, EOPNOTSUPP), struct ibv_srq *srq, struct ibv_recv_wr *wr,
+	struct ibv_recv_wr **bad)
+NOT_OFFERED(int, close_xrcd, EOPNOTSUPP, struct ibv_xrcd *xrcd)
+NOT_OFFERED(struct ibv_cq_ex *, create_cq_ex, NO_POINTER(EOPNOTSUPP), struct ibv_context *context,
+	struct ibv_cq_init_attr_ex *attr)
+NOT_OFFERED(struct ibv_srq *, create_srq_ex, NO_POINTER(EOPNOTSUPP), struct ibv_context *context,
+	struct ibv_srq_init_attr_ex *attr)
+NOT_OFFERED(struct ibv_xrcd *, open_xrcd, NO_POINTER(EOPNOTSUPP), struct ibv_context *context,
+	struct ibv_xrcd_init_attr *attr)
+NOT_OFFERED(struct ibv_qp *, open_qp, NO_POINTER(EOPNOTSUPP), struct ibv_context *context,
+	struct ibv_qp_open_attr *attr)
+NOT_OFFERED(struct ibv_dm *, alloc_dm, NO_POINTER(EOPNOTSUPP), struct ibv_context *context,
+	struct ibv_alloc_dm_attr *attr)
+NOT_OFFERED(struct ibv_pd *, alloc_parent_domain, NO_POINTER(EOPNOTSUPP), struct ibv_context *context,
+	struct ibv_parent_domain_init_attr *attr)
+NOT_OFFERED(struct ibv_td *, alloc_td, NO_POINTER(EOPNOTSUPP), struct ibv_context *context,
+	struct ibv_td_init_attr *attr)
 
 /* --- the tables ----------------------------------------------------------------------------------- */
 
 /*
  * What the inline functions of verbs.h call through the context. They check every pointer of verbs_context
- * but close_xrcd, so what is not offered stays NULL there and they answer EOPNOTSUPP; they check nothing of
- * ops.
+ * but close_xrcd, and answer EOPNOTSUPP for one that is NULL; they check nothing of ops. Calls that make an
+ * object have a function here all the same, which names them in the log.
  */
 static void fill_tables(struct verbs_context *v)
 {
@@ -55,6 +56,13 @@ static void fill_tables(struct verbs_context *v)
 	v->advise_mr = advise_mr;
 	v->create_qp_ex = qp_create_ex;
 	v->close_xrcd = no_close_xrcd;
+	v->create_cq_ex = no_create_cq_ex;
+	v->create_srq_ex = no_create_srq_ex;
+	v->open_xrcd = no_open_xrcd;
+	v->open_qp = no_open_qp;
+	v->alloc_dm = no_alloc_dm;
+	v->alloc_parent_domain = no_alloc_parent_domain;
+	v->alloc_td = no_alloc_td;
 
 	v->context.ops = (struct ibv_context_ops){
 		._compat_query_device = ibv_query_device,

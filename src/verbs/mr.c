@@ -129,14 +129,14 @@ UNPIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(
 {
 	if (!context_is_ours(pd->context))
 		return PASS(ibv_reg_dmabuf_mr, NO_POINTER(EOPNOTSUPP), pd, offset, length, iova, fd, access);
-	return NO_POINTER(EOPNOTSUPP);
+	return REFUSED("ibv_reg_dmabuf_mr", NO_POINTER(EOPNOTSUPP));
 }
 
 UNPIN_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 {
 	if (!context_is_ours(pd->context))
 		return PASS(ibv_reg_mr_ex, NO_POINTER(EOPNOTSUPP), pd, attr);
-	return NO_POINTER(EOPNOTSUPP);
+	return REFUSED("ibv_reg_mr_ex", NO_POINTER(EOPNOTSUPP));
 }
 
 UNPIN_EXPORT struct ibv_mr *ibv_reg_buf_mr(
@@ -144,14 +144,14 @@ UNPIN_EXPORT struct ibv_mr *ibv_reg_buf_mr(
 {
 	if (!context_is_ours(pd->context))
 		return PASS(ibv_reg_buf_mr, NO_POINTER(EOPNOTSUPP), pd, buf, addr, length, access);
-	return NO_POINTER(EOPNOTSUPP);
+	return REFUSED("ibv_reg_buf_mr", NO_POINTER(EOPNOTSUPP));
 }
 
 UNPIN_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
 	if (!context_is_ours(pd->context))
 		return PASS(ibv_import_mr, NO_POINTER(EOPNOTSUPP), pd, mr_handle);
-	return NO_POINTER(EOPNOTSUPP);
+	return REFUSED("ibv_import_mr", NO_POINTER(EOPNOTSUPP));
 }
 
 UNPIN_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)

@@ -44,7 +44,7 @@ UNPIN_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t 
 {
 	if (!context_is_ours(context))
 		return PASS(ibv_import_pd, NO_POINTER(EOPNOTSUPP), context, pd_handle);
-	return NO_POINTER(EOPNOTSUPP);
+	return REFUSED("ibv_import_pd", NO_POINTER(EOPNOTSUPP));
 }
 
 UNPIN_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)

@@ -15,12 +15,16 @@ static int check_type(enum ibv_qp_type type)
 	case IBV_QPT_RC:
 		return 0;
 	case IBV_QPT_UC:
+		return REFUSED("ibv_create_qp of type UC", EOPNOTSUPP);
 	case IBV_QPT_UD:
+		return REFUSED("ibv_create_qp of type UD", EOPNOTSUPP);
 	case IBV_QPT_RAW_PACKET:
+		return REFUSED("ibv_create_qp of type RAW_PACKET", EOPNOTSUPP);
 	case IBV_QPT_XRC_SEND:
 	case IBV_QPT_XRC_RECV:
+		return REFUSED("ibv_create_qp of an XRC type", EOPNOTSUPP);
 	case IBV_QPT_DRIVER:
-		return EOPNOTSUPP;
+		return REFUSED("ibv_create_qp of type DRIVER", EOPNOTSUPP);
 	default:
 		return EINVAL;
 	}
@@ -33,7 +37,7 @@ static int check_init(struct ibv_context *context, const struct ibv_qp_init_attr
 	if (ret)
 		return ret;
 	if (init->srq)
-		return EOPNOTSUPP;
+		return REFUSED("ibv_create_qp with a shared receive queue", EOPNOTSUPP);
 	if (!init->send_cq || init->send_cq->context != context)
 		return EINVAL;
 	if (!init->recv_cq || init->recv_cq->context != context)
@@ -109,13 +113,13 @@ struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr
 	if (mask & ~(uint32_t)(ATTR_SUPPORTED | ATTR_UNSUPPORTED))
 		return NO_POINTER(EINVAL);
 	if (mask & ATTR_UNSUPPORTED)
-		return NO_POINTER(EOPNOTSUPP);
+		return REFUSED("ibv_create_qp_ex with XRC, TSO or RSS", NO_POINTER(EOPNOTSUPP));
 	if (!(mask & IBV_QP_INIT_ATTR_PD) || !init->pd || init->pd->context != context)
 		return NO_POINTER(EINVAL);
 	if ((mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && init->create_flags)
-		return NO_POINTER(EOPNOTSUPP);
+		return REFUSED("ibv_create_qp_ex with create_flags", NO_POINTER(EOPNOTSUPP));
 	if ((mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (init->send_ops_flags & ~(uint64_t)WR_SEND_OPS))
-		return NO_POINTER(EOPNOTSUPP);
+		return REFUSED("ibv_create_qp_ex with these send_ops_flags", NO_POINTER(EOPNOTSUPP));
 	return create(init->pd, init, mask);
 }
 
@@ -227,12 +231,12 @@ UNPIN_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	if (!context_is_ours(qp->context))
 		return PASS(ibv_set_ece, EOPNOTSUPP, qp, ece);
-	return EOPNOTSUPP;
+	return REFUSED("ibv_set_ece", EOPNOTSUPP);
 }
 
 UNPIN_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	if (!context_is_ours(qp->context))
 		return PASS(ibv_query_ece, EOPNOTSUPP, qp, ece);
-	return EOPNOTSUPP;
+	return REFUSED("ibv_query_ece", EOPNOTSUPP);
 }

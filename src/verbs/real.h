@@ -45,4 +45,8 @@ void *real_find(enum real_id id);
 #define NO_POINTER(err) (errno = (err), NULL)
 #define NO_INT(err)	(errno = (err), -1)
 
+/* The answer of a call that this device does not offer; the call is named at UNPIN_LOG=info (absent.c). */
+#define REFUSED(call, answer) (verb_refused(call), (answer))
+void verb_refused(const char *call);
+
 #endif
