@@ -11,6 +11,8 @@
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
+#define NVIDIA_VENDOR_ID 0x02c9
+
 /* NVIDIA's devices by PCI number, as the drivers and pci.ids have them. */
 static const struct doctor_part parts[] = {
 	{ 0x1003, DOCTOR_KIND_MLX4, 0, 0, false, "NVIDIA ConnectX-3" },
@@ -142,7 +144,7 @@ static void query(struct doctor *d, struct ibv_context *context, uint32_t *port)
 	dev->says[DOCTOR_UD] = attr.odp_caps.per_transport_caps.ud_odp_caps;
 	dev->says[DOCTOR_XRC] = attr.xrc_odp_caps;
 	dev->max_mr_size = attr.orig_attr.max_mr_size;
-	dev->id = attr.orig_attr.vendor_id == 0x02c9 ? attr.orig_attr.vendor_part_id : 0;
+	dev->id = attr.orig_attr.vendor_id == NVIDIA_VENDOR_ID ? attr.orig_attr.vendor_part_id : 0;
 	snprintf(dev->firmware, sizeof(dev->firmware), "%s", attr.orig_attr.fw_ver);
 	if (attr.orig_attr.vendor_id == NIC_VENDOR_ID) {
 		dev->kind = DOCTOR_KIND_UNPIN;
@@ -212,7 +214,9 @@ static void find_live(struct doctor *d)
 
 struct devinfo {
 	struct doctor_device *dev;
-	bool mine;	/* lines of the chosen device */
+	bool alone; /* the record has no files of the kernel about devices */
+	bool mine;  /* lines of the chosen device */
+	unsigned long vendor;
 	uint32_t *into; /* what words like SUPPORT_SEND are added to; NULL: nothing */
 };
 
@@ -238,22 +242,66 @@ static const struct {
 	{ "xrc_odp_caps:", DOCTOR_XRC },
 };
 
+/* The name behind "hca_id:"; NULL: the line is another one. It is cut out of the line. */
+static char *devinfo_name(char *line)
+{
+	char *word = line + strspn(line, " \t"), *name;
+
+	if (strncmp(word, "hca_id:", 7) != 0)
+		return NULL;
+	name = word + 7 + strspn(word + 7, " \t");
+	name[strcspn(name, " \t\r")] = 0;
+	return name;
+}
+
+/* A record without the files of the kernel: the devices are those that ibv_devinfo names. */
+static bool devinfo_device(void *arg, char *line)
+{
+	struct doctor *d = arg;
+	char *name = devinfo_name(line);
+
+	if (name && *name) {
+		add_name(&d->device, name);
+		choose(d, name);
+	}
+	return true;
+}
+
+/* What is read from the files of the kernel where the record has them. */
+static void devinfo_fact(struct devinfo *p, const char *word)
+{
+	struct doctor_device *dev = p->dev;
+	char state[32];
+
+	if (strncmp(word, "fw_ver:", 7) == 0)
+		sscanf(word + 7, " %63s", dev->firmware);
+	if (strncmp(word, "vendor_id:", 10) == 0)
+		p->vendor = strtoul(word + 10, NULL, 0);
+	if (p->vendor == NIC_VENDOR_ID)
+		dev->kind = DOCTOR_KIND_UNPIN;
+	if (strncmp(word, "vendor_part_id:", 15) == 0 && p->vendor == NVIDIA_VENDOR_ID)
+		dev->id = (uint32_t)strtoul(word + 15, NULL, 0);
+	if (strncmp(word, "state:", 6) == 0 && !dev->port_active && sscanf(word + 6, " %31s", state) == 1) {
+		dev->port_active = strcmp(state, "PORT_ACTIVE") == 0;
+		snprintf(dev->port_state, sizeof(dev->port_state), "a port is %s", state);
+	}
+}
+
 static bool devinfo_line(void *arg, char *line)
 {
 	struct devinfo *p = arg;
-	char *word = line + strspn(line, " \t");
+	char *word = line + strspn(line, " \t"), *name = devinfo_name(line);
 	struct doctor_device *dev = p->dev;
 
-	if (strncmp(word, "hca_id:", 7) == 0) {
-		char *name = word + 7 + strspn(word + 7, " \t");
-
-		name[strcspn(name, " \t")] = 0;
+	if (name) {
 		p->mine = strcmp(name, dev->name) == 0;
 		p->into = NULL;
 		return true;
 	}
 	if (!p->mine)
 		return true;
+	if (p->alone)
+		devinfo_fact(p, word);
 	if (strncmp(word, "general_odp_caps:", 17) == 0) {
 		dev->caps_known = true;
 		p->into = NULL;
@@ -275,20 +323,30 @@ static bool devinfo_line(void *arg, char *line)
 	return true;
 }
 
+static void read_devinfo(const struct doctor *d, bool (*see)(void *arg, char *line), void *arg)
+{
+	char *text = doctor_read(d, "/verbs/ibv_devinfo");
+
+	if (text)
+		doctor_lines(text, see, arg);
+	free(text);
+}
+
 static void find_recorded(struct doctor *d)
 {
-	char **names = doctor_names(d, "/sys/class/infiniband"), *text;
+	char **names = doctor_names(d, "/sys/class/infiniband");
 	struct devinfo parse = { .dev = &d->device };
 
 	for (size_t i = 0; names && names[i]; i++) {
 		add_name(&d->device, names[i]);
 		choose(d, names[i]);
 	}
+	parse.alone = !names || !names[0];
 	doctor_names_free(names);
-	text = d->device.found ? doctor_read(d, "/verbs/ibv_devinfo") : NULL;
-	if (text)
-		doctor_lines(text, devinfo_line, &parse);
-	free(text);
+	if (parse.alone)
+		read_devinfo(d, devinfo_device, d);
+	if (d->device.found)
+		read_devinfo(d, devinfo_line, &parse);
 }
 
 void doctor_find(struct doctor *d)

@@ -2,16 +2,24 @@
 /* How programs will go about it: environment variables of the libraries above verbs, fork, containers. */
 #include <ctype.h>
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "base/log.h"
 #include "base/setting.h"
 #include "tool/alloc.h"
 #include "tool/doctor.h"
+#include "tool/facilities.h"
 #include "tool/suggest.h"
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* PCI numbers of NVIDIA's devices up to this one, ConnectX-5's, have the transport scheme of page faults and
+ * no other. */
+#define LAST_TRANSPORT_SCHEME 0x101a
 
 extern char **environ;
 
@@ -90,6 +98,17 @@ static const struct {
 	[UNPIN] = { "unpin", "UNPIN_", "nothing is set" },
 };
 
+/* Whether a text is a boolean as libfabric reads one (fi_param_get(3)). */
+static bool is_fi_bool(const char *value)
+{
+	static const char *const words[] = { "0", "1", "no", "yes", "false", "true", "off", "on" };
+
+	for (size_t i = 0; i < COUNT(words); i++)
+		if (strcasecmp(value, words[i]) == 0)
+			return true;
+	return false;
+}
+
 static const struct variable *variable_named(const char *name)
 {
 	for (size_t i = 0; i < COUNT(variables); i++)
@@ -141,8 +160,8 @@ static char *all_variables(const struct doctor *d)
 struct scan {
 	enum family family;
 	char set[1024], obsolete[512], misspelt[512], value_trouble[512];
-	const char *value_advice;
-	bool ucx_on_demand, ucx_never_pins;
+	const char *value_advice, *value_meaning;
+	bool ucx_on_demand, ucx_never_pins, ucx_devx_qp;
 };
 
 /* Whether a list with commas has the word. */
@@ -164,27 +183,109 @@ static bool is_no(const char *value)
 	return strchr("nN0", value[0]) || strcasecmp(value, "off") == 0;
 }
 
+static void trouble(struct scan *s, const char *advice, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static void trouble(struct scan *s, const char *advice, const char *fmt, ...)
+{
+	char text[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	doctor_append(s->value_trouble, sizeof(s->value_trouble), "%s", text);
+	s->value_advice = advice;
+}
+
+/* The device and its tools read the table of settings alike. */
+static void judge_setting(struct scan *s, const char *name, const char *value)
+{
+	char why[SETTING_WHY];
+	uint64_t ignored;
+
+	for (size_t i = 0; i < SETTING_COUNT; i++)
+		if (strcmp(settings_table[i].variable, name) == 0 && settings_table[i].kind != SETTING_TEXT &&
+			setting_parse(&settings_table[i], value, &ignored, why)) {
+			trouble(s, "Correct the value, or unset the variable.", "%s=%.64s: %s", name, value,
+				why);
+			s->value_meaning = "The device refuses to open with a setting that it cannot read.";
+		}
+}
+
+static void judge_disabled(struct scan *s, const char *list)
+{
+	for (const char *at = list; *at; at += *at == ',') {
+		size_t n = strcspn(at, ","), i = 0;
+
+		while (i < facilities_count &&
+			!(strlen(facilities[i].name) == n && strncmp(at, facilities[i].name, n) == 0))
+			i++;
+		if (n && i == facilities_count) {
+			trouble(s, "Name facilities that 'unpin run --help' lists, or unset UNPIN_DISABLE.",
+				"UNPIN_DISABLE names %.*s, which is no facility", (int)(n < 64 ? n : 64), at);
+			s->value_meaning = "The device ignores names that it does not know.";
+		}
+		at += n;
+	}
+}
+
+static void judge_unpin(struct scan *s, const char *name, const char *value)
+{
+	enum log_level level;
+
+	judge_setting(s, name, value);
+	if (strcmp(name, "UNPIN_DISABLE") == 0)
+		judge_disabled(s, value);
+	if (strcmp(name, "UNPIN_LOG") == 0 && *value && !log_level_named(value, &level)) {
+		trouble(s, "Set UNPIN_LOG to error, warn, info or debug, or unset it.",
+			"UNPIN_LOG=%.64s is no level", value);
+		s->value_meaning = "The device prints errors and warnings, as without the variable.";
+	}
+	if (strcmp(name, "UNPIN_PROFILE") == 0 &&
+		(strcmp(value, "none") == 0 || strcmp(value, "stale-firmware") == 0))
+		trouble(s,
+			"Unset UNPIN_PROFILE unless you test how programs get on without on-demand paging.",
+			"%s=%s makes the device imitate one without on-demand paging", name, value);
+}
+
 /* Values that are probably not what was wanted. */
 static void judge_value(struct scan *s, const char *name, const char *value)
 {
 	if (strcmp(name, "UCX_REG_NONBLOCK_MEM_TYPES") == 0) {
 		s->ucx_on_demand = lists(value, "host");
-		if (!s->ucx_on_demand) {
-			doctor_append(s->value_trouble, sizeof(s->value_trouble),
+		if (!s->ucx_on_demand)
+			trouble(s,
+				"Set UCX_REG_NONBLOCK_MEM_TYPES=host if ordinary memory shall be on demand.",
 				"%s=%.64s leaves out host, so that ordinary memory is pinned", name, value);
-			s->value_advice =
-				"Set UCX_REG_NONBLOCK_MEM_TYPES=host if ordinary memory shall be on demand.";
-		}
 	}
 	if (strcmp(name, "UCX_REG_NONBLOCK_FALLBACK") == 0)
 		s->ucx_never_pins = is_no(value);
-	if (strcmp(name, "UNPIN_PROFILE") == 0 &&
-		(strcmp(value, "none") == 0 || strcmp(value, "stale-firmware") == 0)) {
-		doctor_append(s->value_trouble, sizeof(s->value_trouble),
-			"%s=%s makes the device imitate one without on-demand paging", name, value);
-		s->value_advice =
-			"Unset UNPIN_PROFILE unless you test how programs get on without on-demand paging.";
-	}
+	if (strcmp(name, "UCX_IB_MLX5_DEVX_OBJECTS") == 0)
+		s->ucx_devx_qp = lists(value, "rcqp");
+	if (strcmp(name, "FI_VERBS_USE_ODP") == 0 && !is_fi_bool(value))
+		trouble(s, "Set FI_VERBS_USE_ODP to 1 or 0.", "%s=%.64s is no boolean", name, value);
+	if (s->family == UNPIN)
+		judge_unpin(s, name, value);
+}
+
+/* Queue pairs made past the kernel, on a device whose page faults name a transport's queue pair. */
+static void judge_devx(struct scan *s, const struct doctor *d)
+{
+	unsigned version = doctor_kernel_version(d, NULL, 0);
+
+	if (!s->ucx_on_demand || !s->ucx_devx_qp || d->device.kind != DOCTOR_KIND_MLX5 ||
+		!((version && version < 6012) || (d->device.id && d->device.id <= LAST_TRANSPORT_SCHEME)))
+		return;
+	trouble(s,
+		"Set UCX_IB_MLX5_DEVX_OBJECTS=auto (UCX 1.20.1 and later; with older ones set it to "
+		"nothing), "
+		"so that UCX makes its queue pairs through the kernel.",
+		"UCX_IB_MLX5_DEVX_OBJECTS has rcqp beside UCX_REG_NONBLOCK_MEM_TYPES=host, on %s",
+		d->device.kind_words);
+	s->value_meaning =
+		"This device has the transport scheme of page faults here, which does not serve "
+		"queue pairs made past the kernel (DevX): UCX pins instead, and says so only at its "
+		"debug level.";
 }
 
 static bool scan_variable(void *arg, char *line)
@@ -210,8 +311,9 @@ static bool scan_variable(void *arg, char *line)
 			s->obsolete, sizeof(s->obsolete), "%s (%s; now: %s)", v->name, v->does, v->replaced);
 	} else if (v->does) {
 		doctor_append(s->set, sizeof(s->set), "%s=%.64s (%s)", v->name, equals + 1, v->does);
-		judge_value(s, v->name, equals + 1);
 	}
+	if (v && !v->replaced)
+		judge_value(s, v->name, equals + 1);
 	return true;
 }
 
@@ -226,6 +328,7 @@ static void check_family(struct doctor *d, struct doctor_result *r, enum family 
 	}
 	doctor_lines(text, scan_variable, &s);
 	free(text);
+	judge_devx(&s, d);
 	if (s.misspelt[0]) {
 		doctor_say(r, DOCTOR_WARN, "not known: %s%s%s", s.misspelt, s.set[0] ? "; set: " : "", s.set);
 		doctor_mean(r,
@@ -243,7 +346,10 @@ static void check_family(struct doctor *d, struct doctor_result *r, enum family 
 			"beside it; with the old version that is named, leave it.");
 	} else if (s.value_trouble[0]) {
 		doctor_say(r, DOCTOR_WARN, "%s", s.value_trouble);
-		doctor_mean(r, "On-demand paging will not be used, or not for all that you expect.");
+		doctor_mean(r, "%s",
+			s.value_meaning
+				? s.value_meaning
+				: "On-demand paging will not be used, or not for all that you expect.");
 		doctor_advise(r, "%s", s.value_advice);
 	} else {
 		doctor_say(r, DOCTOR_OK, "%s%s", s.set[0] ? s.set : families[family].none,
@@ -268,11 +374,54 @@ FAMILY(UNPIN, check_unpin)
 /* --- fork ------------------------------------------------------------------------------------------------
  */
 
+struct fork_names {
+	char misspelt[256];
+};
+
+/* A variable that is nearly one of those that libibverbs reads. */
+static bool scan_fork_name(void *arg, char *line)
+{
+	static const char *const names[] = { "RDMAV_FORK_SAFE", "IBV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE",
+		"IBV_HUGEPAGES_SAFE" };
+	struct fork_names *f = arg;
+	struct suggest s;
+
+	line[strcspn(line, "=")] = 0;
+	if ((strncmp(line, "RDMA", 4) != 0 && strncmp(line, "IBV", 3) != 0) ||
+		(!strstr(line, "FORK") && !strstr(line, "HUGE")))
+		return true;
+	suggest_begin(&s, line);
+	for (size_t i = 0; i < COUNT(names); i++)
+		suggest_offer(&s, names[i]);
+	if (s.best && s.distance)
+		doctor_append(f->misspelt, sizeof(f->misspelt), "%.64s (did you mean %s?)", line, s.best);
+	return true;
+}
+
+static bool check_fork_names(struct doctor *d, struct doctor_result *r)
+{
+	struct fork_names f = { "" };
+	char *text = all_variables(d);
+
+	if (text)
+		doctor_lines(text, scan_fork_name, &f);
+	free(text);
+	if (!f.misspelt[0])
+		return false;
+	doctor_say(r, DOCTOR_WARN, "not known: %s", f.misspelt);
+	doctor_mean(
+		r, "libibverbs ignores variables that it does not know, so that the setting has no effect.");
+	doctor_advise(r, "Correct the name, or unset it.");
+	return true;
+}
+
 static void check_fork(struct doctor *d, struct doctor_result *r)
 {
 	unsigned version = doctor_kernel_version(d, NULL, 0);
 	bool asked = getenv("RDMAV_FORK_SAFE") || getenv("IBV_FORK_SAFE");
 
+	if (check_fork_names(d, r))
+		return;
 	/* The library asks the kernel; the version only tells what is likely. */
 	if (!d->root && d->device.found && ibv_is_fork_initialized() == IBV_FORK_UNNEEDED) {
 		doctor_say(r, DOCTOR_OK, "the library says that nothing has to be done");

@@ -275,6 +275,76 @@ static void only_host_memory_counts_as_ordinary_memory_of_ucx(void **state)
 	drop(&r);
 }
 
+/* What a check finds with these variables set. */
+static void assert_manners(const char *id, const char *variables, enum doctor_verdict want, const char *word)
+{
+	struct doctor_result r;
+
+	put_text("/environ", variables);
+	look(&doctor_manners_group, id, &r);
+	if (r.verdict != want || !strstr(r.seen, word))
+		fail_msg("%s of %s: verdict %d: %s", id, variables, (int)r.verdict, r.seen);
+	drop(&r);
+}
+
+static void a_value_that_cannot_work_is_worth_a_warning(void **state)
+{
+	assert_manners("manners.unpin", "UNPIN_LOSS=3\n", DOCTOR_WARN, "UNPIN_LOSS=3");
+	assert_manners("manners.unpin", "UNPIN_LOSS=0.3\n", DOCTOR_OK, "UNPIN_LOSS=0.3");
+	assert_manners("manners.unpin", "UNPIN_FAULT_MODE=sloppy\n", DOCTOR_WARN, "sloppy");
+	assert_manners(
+		"manners.unpin", "UNPIN_DISABLE=io_uring,foo\n", DOCTOR_WARN, "foo, which is no facility");
+	assert_manners("manners.unpin", "UNPIN_DISABLE=io_uring,psi\n", DOCTOR_OK, "io_uring,psi");
+	assert_manners("manners.unpin", "UNPIN_LOG=loud\n", DOCTOR_WARN, "UNPIN_LOG=loud");
+	assert_manners("manners.unpin", "UNPIN_LOG=debug\n", DOCTOR_OK, "");
+	assert_manners("manners.libfabric", "FI_VERBS_USE_ODP=maybe\n", DOCTOR_WARN, "no boolean");
+	assert_manners("manners.libfabric", "FI_VERBS_USE_ODP=Yes\n", DOCTOR_OK, "FI_VERBS_USE_ODP=Yes");
+	assert_manners("manners.fork", "RDMA_FORK_SAFE=1\n", DOCTOR_WARN, "RDMAV_FORK_SAFE");
+	assert_manners("manners.fork", "RDMAV_FORK_SAFE=1\n", DOCTOR_UNKNOWN, "kernel");
+}
+
+static void queue_pairs_past_the_kernel_are_worth_a_warning_on_a_card_with_the_old_scheme(void **state)
+{
+	static const char both[] = "UCX_REG_NONBLOCK_MEM_TYPES=host\nUCX_IB_MLX5_DEVX_OBJECTS=rcqp,rcsrq\n";
+
+	put_text("/sys/class/infiniband/mlx5_0/device/device", "0x1017\n");
+	put_text("/proc/sys/kernel/osrelease", "6.18.0\n");
+	doctor_find(&d);
+	assert_manners("manners.ucx", both, DOCTOR_WARN, "rcqp");
+	assert_manners("manners.ucx", "UCX_REG_NONBLOCK_MEM_TYPES=host\nUCX_IB_MLX5_DEVX_OBJECTS=rcsrq\n",
+		DOCTOR_OK, "rcsrq");
+	assert_manners("manners.ucx", "UCX_IB_MLX5_DEVX_OBJECTS=rcqp\n", DOCTOR_OK, "rcqp");
+	d.device.id = 0x1021;
+	assert_manners("manners.ucx", both, DOCTOR_OK, "rcqp");
+	put_text("/proc/sys/kernel/osrelease", "6.1.0\n");
+	assert_manners("manners.ucx", both, DOCTOR_WARN, "rcqp");
+	doctor_find_close(&d);
+}
+
+static void a_record_of_ibv_devinfo_alone_names_the_device(void **state)
+{
+	put_text("/verbs/ibv_devinfo",
+		"hca_id:\trxe0\n\tfw_ver:\t\t\t0.0.0\n\tvendor_id:\t\t\t0xffffff\n\tphys_port_cnt:\t1\n"
+		"\t\tport:\t1\n\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n"
+		"hca_id:\tmlx5_1\n\tvendor_id:\t0x02c9\n\tvendor_part_id:\t4119\n");
+	doctor_find(&d);
+	assert_true(d.device.found);
+	assert_string_equal(d.device.name, "rxe0");
+	assert_int_equal(d.device.count, 2);
+	assert_true(d.device.port_active);
+	assert_string_equal(d.device.firmware, "0.0.0");
+	assert_false(d.device.caps_known);
+	assert_int_equal(d.device.id, 0);
+	doctor_find_close(&d);
+	d.wanted = "mlx5_1";
+	memset(&d.device, 0, sizeof(d.device));
+	doctor_find(&d);
+	assert_int_equal(d.device.kind, DOCTOR_KIND_MLX5);
+	assert_int_equal(d.device.id, 4119);
+	assert_false(d.device.port_active);
+	doctor_find_close(&d);
+}
+
 static void ucx_that_may_pin_instead_is_told_until_it_may_not(void **state)
 {
 	static const char *const forbids[] = { "n", "no", "0", "off" };
@@ -456,6 +526,9 @@ int main(void)
 		T(an_atomic_write_is_not_taken_for_atomics),
 		T(a_card_whose_number_is_not_known_is_told_by_its_driver),
 		T(only_host_memory_counts_as_ordinary_memory_of_ucx),
+		T(a_value_that_cannot_work_is_worth_a_warning),
+		T(queue_pairs_past_the_kernel_are_worth_a_warning_on_a_card_with_the_old_scheme),
+		T(a_record_of_ibv_devinfo_alone_names_the_device),
 		T(ucx_that_may_pin_instead_is_told_until_it_may_not),
 		T(an_empty_record_is_not_usable_and_is_reported_whole),
 		T(a_record_of_garbage_does_no_harm),
