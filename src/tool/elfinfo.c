@@ -120,9 +120,12 @@ static void scan_dynamic(const struct elf_file *f, const ElfW(Dyn) * dyn, size_t
 		if (dyn[i].d_tag != DT_NEEDED && dyn[i].d_tag != DT_SONAME)
 			continue;
 		read_string(f->fd, f->strtab + dyn[i].d_un.d_val, name, sizeof(name));
-		if (dyn[i].d_tag == DT_NEEDED)
+		if (dyn[i].d_tag == DT_NEEDED) {
 			note_needed(out, name);
-		else if (strncmp(name, "ld-", 3) == 0 || strncmp(name, "ld.", 3) == 0)
+			continue;
+		}
+		memcpy(out->soname, name, sizeof(name));
+		if (strncmp(name, "ld-", 3) == 0 || strncmp(name, "ld.", 3) == 0)
 			out->dynamic = true;
 	}
 }

@@ -18,7 +18,8 @@ struct elfinfo {
 	uint16_t machine; /* EM_... of elf(5) */
 	bool dynamic; /* a dynamic loader runs first: named by PT_INTERP, or the file is one (its DT_SONAME is
 			 ld-...) */
-	char interp[256]; /* PT_INTERP; "" when there is none */
+	char interp[256];	       /* PT_INTERP; "" when there is none */
+	char soname[ELFINFO_NAME_MAX]; /* DT_SONAME, cut to fit; "" when there is none */
 	/* DT_NEEDED names of sanitizer runtimes that insist on being loaded before other libraries, in file
 	 * order. */
 	char runtime[ELFINFO_RUNTIMES_MAX][ELFINFO_NAME_MAX];
@@ -28,8 +29,8 @@ struct elfinfo {
 /*
  * Reads the file at its current size with pread(2); the offset of fd does not move. 0; -ENOEXEC: no ELF file;
  * -EBADMSG: an ELF file of the other byte order, cut short, or whose tables point outside of it; or the errno
- * of reading. Details (runtimes) are looked for only in files of this program's own class; others have bits
- * and machine filled in.
+ * of reading. Details (interp, soname, runtimes) are looked for only in files of this program's own class;
+ * others have bits and machine filled in.
  */
 int elfinfo_read(int fd, struct elfinfo *out);
 

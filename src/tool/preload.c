@@ -2,6 +2,7 @@
 #include "tool/preload.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +70,22 @@ static bool first_place(const char *const *places, size_t n, const char *dir, co
 	return false;
 }
 
+/* Whether the dynamic loader of this machine would take the file, and it says that it is the library. */
+static bool is_library_file(const char *path)
+{
+	struct elfinfo elf, self;
+	int fd = open(path, O_RDONLY | O_CLOEXEC), own = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	bool is = fd >= 0 && !elfinfo_read(fd, &elf) && strcmp(elf.soname, LIBRARY) == 0 &&
+		  (own < 0 || elfinfo_read(own, &self) ||
+			  (elf.machine == self.machine && elf.bits == self.bits));
+
+	if (fd >= 0)
+		close(fd);
+	if (own >= 0)
+		close(own);
+	return is;
+}
+
 static int find_library(struct preload *p, const char *dir)
 {
 	const char *named = getenv("UNPIN_LIBRARY");
@@ -77,6 +94,12 @@ static int find_library(struct preload *p, const char *dir)
 		if (!realpath(named, p->library) || access(p->library, R_OK)) {
 			log_error("UNPIN_LIBRARY=%s: %s", named, strerror(errno));
 			return -ENOENT;
+		}
+		if (!is_library_file(p->library)) {
+			log_error("UNPIN_LIBRARY=%s is not unpin's library; name a " LIBRARY
+				  " for this machine, or unset it",
+				named);
+			return -EINVAL;
 		}
 	} else if (!first_place(library_places, sizeof(library_places) / sizeof(library_places[0]), dir, "",
 			   p->library)) {
@@ -116,13 +139,27 @@ int preload_find(struct preload *p)
 	return 0;
 }
 
+/* By the name inside it, whatever the file is called. */
 static int is_library(struct dl_phdr_info *info, size_t size, void *arg)
 {
-	const char *slash = strrchr(info->dlpi_name, '/');
+	const char *names = NULL;
+	const ElfW(Dyn) *dyn = NULL;
 
 	(void)size;
 	(void)arg;
-	return strcmp(slash ? slash + 1 : info->dlpi_name, LIBRARY) == 0;
+	for (int i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			dyn = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+	for (const ElfW(Dyn) *d = dyn; d && d->d_tag != DT_NULL; d++)
+		if (d->d_tag == DT_STRTAB)
+			names = (const char *)d->d_un.d_ptr;
+	/* The loader has made the address absolute, but for the kernel's own object. */
+	if (!names || (uintptr_t)names < info->dlpi_addr)
+		return 0;
+	for (const ElfW(Dyn) *d = dyn; d->d_tag != DT_NULL; d++)
+		if (d->d_tag == DT_SONAME && strcmp(names + d->d_un.d_val, LIBRARY) == 0)
+			return 1;
+	return 0;
 }
 
 bool preload_active(void)

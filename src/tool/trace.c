@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/trace_finish.h"
@@ -63,10 +64,15 @@ static int finish_all(const char *timeline)
 		log_error("trace: %s: its directory cannot be read: %s", timeline, strerror(-err));
 		return 1;
 	}
-	if (!t.finished && !t.running && !t.failed)
+	if (!t.finished && !t.running && !t.failed) {
+		if (access(timeline, F_OK)) {
+			log_error("trace: %s: %s", timeline, strerror(errno));
+			return 1;
+		}
 		printf("%s: nothing is left to finish\n", timeline);
-	else
+	} else {
 		printf("%s: %u finished\n", timeline, t.finished);
+	}
 	return t.running || t.failed;
 }
 

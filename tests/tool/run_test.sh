@@ -122,8 +122,10 @@ refused an_impossible_device_name_is_refused 125 letters "$unpin" run --device '
 refused a_device_name_that_is_too_long_is_refused 125 letters "$unpin" run -d aaaaaaaaaabbbbbbbbbbccccccccccdd -- true
 refused an_unknown_log_level_is_refused 125 'not one of' "$unpin" run --log loud -- true
 refused an_unknown_option_is_refused 125 'did you mean --device' "$unpin" run --devise x -- true
+refused a_wrong_log_level_of_the_environment_is_named 0 'not one of' env UNPIN_LOG=foo "$unpin" run -- true
 refused run_needs_a_program 125 'which program' "$unpin" run
 refused a_library_that_is_not_there_is_named 125 /no/such env UNPIN_LIBRARY=/no/such/libunpin.so "$unpin" run -- true
+refused a_library_that_is_another_one_is_refused 125 'not unpin' env UNPIN_LIBRARY="$program" "$unpin" run -- true
 cp "$marker" "$dir/a library.so"
 refused a_library_whose_path_has_a_blank_is_refused 125 blank env UNPIN_LIBRARY="$dir/a library.so" "$unpin" run -- true
 
@@ -136,6 +138,23 @@ refused a_wrong_setting_of_the_environment_is_refused 125 UNPIN_LOSS env UNPIN_L
 refused a_timeline_in_no_directory_is_refused 125 'directory must exist' "$unpin" run --trace /no/such/f -- true
 refused a_timeline_over_a_directory_is_refused 125 'regular file' "$unpin" run --trace / -- true
 prints a_timeline_has_an_absolute_path "^$dir/f\$" sh -c 'cd "$1" && "$0" run --trace f -- printenv UNPIN_TRACE' "$unpin" "$dir"
+# A disk without room: whatever a command says, it says that it was lost.
+if [ -w /dev/full ]; then
+	for command in --help --version 'run --help' 'run --print-env' stat 'stat --json' 'doctor --json' 'advise --help' \
+		'bench --help' 'top --help' 'trace --help'; do
+		# shellcheck disable=SC2086 # words of a command line
+		refused "output_that_is_lost_is_reported: $command" "$([ "$command" = 'run --print-env' ] && echo 125 || echo 1)" \
+			'cannot write the output: No space left' sh -c '"$0" "$@" >/dev/full' "$unpin" $command
+	done
+else
+	skipped 'output_that_is_lost_is_reported: there is no /dev/full'
+fi
+if command -v ibv_srq_pingpong >/dev/null; then
+	refused a_verb_that_is_refused_is_named 1 'ibv_create_srq is refused' \
+		env -u UNPIN_LIBRARY UNPIN_DEVICE="rt$$" "$unpin" run --log info -- ibv_srq_pingpong -d "rt$$"
+else
+	skipped 'a_verb_that_is_refused_is_named: ibv_srq_pingpong is not installed'
+fi
 prints help_groups_the_options 'Page faults:' "$unpin" run --help
 prints help_fits_80_columns '^0$' sh -c '"$0" run --help | grep -c "^.\{81\}" || true' "$unpin"
 

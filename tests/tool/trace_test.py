@@ -203,6 +203,8 @@ def wrong_command_lines_are_refused():
     assert 'which timeline' in run('trace', want=2).stderr
     assert 'which timeline' in run('trace', 'a', 'b', 'c', want=2).stderr
     assert 'directory cannot be read' in run('trace', '/no/such/t.json', want=1).stderr
+    with tempfile.TemporaryDirectory() as folder:
+        assert 'No such file' in run('trace', os.path.join(folder, 'mistyped.json'), want=1).stderr
     assert 'Usage: unpin trace' in run('trace', '--help').stdout
 
 
