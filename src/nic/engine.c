@@ -360,25 +360,32 @@ void nic_engine_sleeping(struct nic *nic)
 /* --- the engine thread
  * --------------------------------------------------------------------------------------------- */
 
-/* Sleeps until the wire's descriptor has something, or until the time. */
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* From now on until then; the caller keeps what it points at. NULL: without end. */
+static struct timespec *time_left(uint64_t until, struct timespec *ts)
+{
+	uint64_t now = clock_ns(), left = until > now ? until - now : 0;
+
+	if (until == UINT64_MAX)
+		return NULL;
+	*ts = (struct timespec){ (time_t)(left / NSEC_PER_SEC), (long)(left % NSEC_PER_SEC) };
+	return ts;
+}
+
+/* Sleeps until the wire's descriptor has something, or until the time or the first timer before it. */
 static void engine_sleep(struct nic *nic, uint64_t until)
 {
+	struct timespec ts, *timeout;
 	struct epoll_event ev;
-	struct timespec ts, *timeout = NULL;
-	uint64_t now = clock_ns();
 	int n;
 
-	if (until != UINT64_MAX) {
-		uint64_t left = until > now ? until - now : 0;
-
-		ts = (struct timespec){ (time_t)(left / NSEC_PER_SEC), (long)(left % NSEC_PER_SEC) };
-		timeout = &ts;
-	}
 	atomic_store(&nic->engine_until, until);
-	/* A timer set between the computation of until and the store above did not wake us: look once more.
-	 */
-	if (atomic_load(&nic->earliest) < until)
-		timeout = &(struct timespec){ 0, 0 };
+	/* Who sets a timer before this store does not wake us; who sets one after it does. */
+	timeout = time_left(min_u64(until, atomic_load(&nic->earliest)), &ts);
 	n = (int)syscall(SYS_epoll_pwait2, nic->engine_epfd, &ev, 1, timeout, NULL, 0);
 	if (n < 0 && errno == ENOSYS) {
 		int ms =
@@ -389,11 +396,6 @@ static void engine_sleep(struct nic *nic, uint64_t until)
 	atomic_store(&nic->engine_until, 0);
 	if (n > 0)
 		wire_service(nic->wire, clock_ns());
-}
-
-static uint64_t min_u64(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 /* When the engine must be awake though nobody wakes it. */
