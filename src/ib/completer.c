@@ -61,11 +61,19 @@ void completer_fail(struct ib_qp *qp, enum ibv_wc_status status, uint64_t now)
 	ib_qp_error(qp, now);
 }
 
-/* The timer: on a lossy wire whenever an answer is due, on a lossless one only after a loss was announced. */
+/*
+ * The timer: on a lossy wire whenever an answer is due, on a lossless one only after a loss was announced.
+ * Only in the states in which there are answers: a timer that is set in another one is never taken back.
+ */
+
+static bool has_timers(const struct ib_qp *qp)
+{
+	return ib_qp_is(qp, IBV_QPS_RTS) || ib_qp_is(qp, IBV_QPS_SQD);
+}
 
 static bool timer_wanted(const struct ib_qp *qp)
 {
-	return (!qp->attr.lossless || qp->comp.lost) && requester_expects(qp) &&
+	return has_timers(qp) && (!qp->attr.lossless || qp->comp.lost) && requester_expects(qp) &&
 	       qp->comp.timeout_ns != UINT64_MAX;
 }
 
@@ -442,7 +450,7 @@ void completer_lost(struct ib_qp *qp, uint64_t now)
 {
 	struct ib_completer *comp = &qp->comp;
 
-	if (comp->una == qp->req.sent || ib_qp_is(qp, IBV_QPS_ERR))
+	if (comp->una == qp->req.sent || !has_timers(qp))
 		return;
 	comp->lost = true;
 	comp->lost_psn = qp->req.sent;
@@ -451,6 +459,8 @@ void completer_lost(struct ib_qp *qp, uint64_t now)
 
 void completer_peer_dead(struct ib_qp *qp, uint64_t now)
 {
+	if (ib_qp_is(qp, IBV_QPS_RESET) || ib_qp_is(qp, IBV_QPS_INIT))
+		return; /* it has no peer */
 	qp->comp.peer_dead = true;
 	if (qp->comp.index != qp->cfg.sq->next)
 		completer_fail(qp, IBV_WC_RETRY_EXC_ERR, now);
@@ -479,4 +489,27 @@ void completer_tick(struct ib_qp *qp, uint64_t now)
 		return;
 	comp->retrying = false;
 	retry(qp, now);
+}
+
+const char *completer_broken_rule(const struct ib_qp *qp)
+{
+	const struct ib_completer *comp = &qp->comp;
+	const struct ib_requester *req = &qp->req;
+	const struct ib_sq *sq = qp->cfg.sq;
+	uint32_t done = sq->done, prod = atomic_load_explicit(&sq->prod, memory_order_acquire);
+
+	if (!has_timers(qp)) {
+		if (comp->ack_deadline != UINT64_MAX || comp->rnr_deadline != UINT64_MAX)
+			return "a timer runs in a state that has none";
+		if (comp->lost || comp->scatter)
+			return "a response is waited for, or taken in, in a state that has none";
+		if (qp->pending[IB_REQUESTER])
+			return "a request is being sent in a state that sends none";
+	}
+	if (comp->index - done > sq->next - done || sq->next - done > prod - done)
+		return "the indices of the send queue are out of order";
+	if (ib_psn_ahead(req->psn, comp->una) > ib_psn_ahead(req->sent, comp->una) ||
+		ib_psn_ahead(req->asked, comp->una) > ib_psn_ahead(req->psn, comp->una))
+		return "the requester's packet numbers are out of order";
+	return NULL;
 }

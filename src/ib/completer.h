@@ -63,5 +63,7 @@ void completer_lost(struct ib_qp *qp, uint64_t now);
 void completer_peer_dead(struct ib_qp *qp, uint64_t now);
 uint64_t completer_deadline(const struct ib_qp *qp);
 void completer_tick(struct ib_qp *qp, uint64_t now);
+/* Of ib_broken_rule(): what concerns the send queue. */
+const char *completer_broken_rule(const struct ib_qp *qp);
 
 #endif

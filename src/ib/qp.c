@@ -2,9 +2,39 @@
 #include "ib/qp.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "ib/opcode.h"
+
+const char *ib_broken_rule(const struct ib_qp *qp)
+{
+	if (ib_qp_is(qp, IBV_QPS_RESET) || ib_qp_is(qp, IBV_QPS_INIT)) {
+		if (qp->pending[IB_COMPLETER] || qp->pending[IB_RESPONDER])
+			return "there is something to do before the queue pair has a peer";
+		if (qp->resp.state != RESPONDER_IDLE)
+			return "the responder works before the queue pair has a peer";
+		if (qp->comp.peer_dead)
+			return "a peer died before the queue pair has one";
+	}
+	return completer_broken_rule(qp);
+}
+
+/* Debug builds: after each call that changes something. */
+static void check_rules(const struct ib_qp *qp)
+{
+#ifdef UNPIN_DEBUG_CHECKS
+	const char *broken = ib_broken_rule(qp);
+
+	if (broken) {
+		log_error("transport of a queue pair in state %d: %s", atomic_load(&qp->state), broken);
+		abort();
+	}
+#else
+	(void)qp;
+#endif
+}
 
 static void set_state(struct ib_qp *qp, enum ibv_qp_state state)
 {
@@ -44,6 +74,7 @@ void ib_qp_modify(struct ib_qp *qp, enum ibv_qp_state state, const struct ib_qp_
 
 	if (state == IBV_QPS_RESET) {
 		reset(qp);
+		check_rules(qp);
 		return;
 	}
 	if (state == IBV_QPS_ERR) {
@@ -62,6 +93,7 @@ void ib_qp_modify(struct ib_qp *qp, enum ibv_qp_state state, const struct ib_qp_
 	qp->comp.sqd_event =
 		state == IBV_QPS_SQD && (sqd_event || (was == IBV_QPS_SQD && qp->comp.sqd_event));
 	set_state(qp, state);
+	check_rules(qp);
 }
 
 void ib_qp_error(struct ib_qp *qp, uint64_t now)
@@ -73,6 +105,7 @@ void ib_qp_error(struct ib_qp *qp, uint64_t now)
 	requester_stop(qp);
 	completer_stop(qp);
 	responder_stop(qp);
+	check_rules(qp);
 }
 
 enum ib_lane ib_lane_of(uint8_t opcode)
@@ -102,6 +135,7 @@ int ib_rx(struct ib_qp *qp, const struct ib_packet *pkt, uint32_t paylen, uint64
 		if (qp->resp.state != RESPONDER_IDLE)
 			return -EBUSY;
 		responder_rx(qp, pkt, paylen);
+		check_rules(qp);
 		return 0;
 	}
 	if (!takes_responses(qp))
@@ -109,6 +143,7 @@ int ib_rx(struct ib_qp *qp, const struct ib_packet *pkt, uint32_t paylen, uint64
 	if (qp->comp.scatter)
 		return -EBUSY;
 	completer_rx(qp, pkt, paylen, now);
+	check_rules(qp);
 	return 0;
 }
 
@@ -130,6 +165,7 @@ struct ib_step *ib_next(struct ib_qp *qp, enum ib_lane lane, uint64_t now)
 		default:
 			break;
 		}
+		check_rules(qp);
 	}
 	return have ? &qp->step[lane] : NULL;
 }
@@ -154,27 +190,32 @@ void ib_done(struct ib_qp *qp, enum ib_lane lane, int err, uint64_t now)
 	default:
 		break;
 	}
+	check_rules(qp);
 }
 
 void ib_recv_posted(struct ib_qp *qp)
 {
 	responder_recv_posted(qp);
+	check_rules(qp);
 }
 
 void ib_lost(struct ib_qp *qp, uint64_t now)
 {
 	completer_lost(qp, now);
+	check_rules(qp);
 }
 
 void ib_lossy(struct ib_qp *qp, uint64_t now)
 {
 	qp->attr.lossless = false;
 	completer_watch(qp, now);
+	check_rules(qp);
 }
 
 void ib_peer_dead(struct ib_qp *qp, uint64_t now)
 {
 	completer_peer_dead(qp, now);
+	check_rules(qp);
 }
 
 uint64_t ib_deadline(const struct ib_qp *qp)
@@ -185,6 +226,12 @@ uint64_t ib_deadline(const struct ib_qp *qp)
 void ib_tick(struct ib_qp *qp, uint64_t now)
 {
 	completer_tick(qp, now);
+#ifdef UNPIN_DEBUG_CHECKS
+	/* The caller ticks for as long as a timer is due. */
+	if (ib_deadline(qp) <= now)
+		abort();
+#endif
+	check_rules(qp);
 }
 
 uint64_t ib_rnr_ns(uint8_t code)

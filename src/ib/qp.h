@@ -270,7 +270,15 @@ bool ib_sq_drained(const struct ib_qp *qp);
 
 /* When ib_tick() is due (nanoseconds of the same clock), UINT64_MAX: no timer runs. */
 uint64_t ib_deadline(const struct ib_qp *qp);
+/* Afterwards ib_deadline() is later than now. */
 void ib_tick(struct ib_qp *qp, uint64_t now);
+
+/*
+ * What holds after each call here: timers run, and answers are waited for, in RTS and SQD only; in RESET and
+ * INIT nothing is to be done; the send queue's indices and the requester's packet numbers are in order.
+ * Returns the rule that is broken, in words, or NULL. Debug builds abort when there is one.
+ */
+const char *ib_broken_rule(const struct ib_qp *qp);
 
 /* Nanoseconds of an RNR timer code (IBTA table 45) and of an ACK timeout code. */
 uint64_t ib_rnr_ns(uint8_t code);

@@ -199,11 +199,22 @@ static void post_something(struct hostile *h)
 	}
 }
 
+static void check_rules(struct hostile *h)
+{
+	const char *broken = ib_broken_rule(&h->e.qp);
+
+	if (broken)
+		fail_msg("seed %" PRIu64 ": %s", h->seed, broken);
+}
+
 static void something_happens(struct hostile *h)
 {
 	switch (below(h, 60)) {
 	case 0:
 		ib_lost(&h->e.qp, h->now);
+		break;
+	case 6:
+		ib_lossy(&h->e.qp, h->now);
 		break;
 	case 1:
 		h->e.hole = below(h, MEM);
@@ -229,6 +240,8 @@ static void something_happens(struct hostile *h)
 	}
 	h->now += below(h, 100000);
 	ib_tick(&h->e.qp, h->now);
+	assert_true(ib_deadline(&h->e.qp) > h->now);
+	check_rules(h);
 }
 
 static void drain_out(struct hostile *h)
@@ -293,6 +306,7 @@ static void run_seed(uint64_t seed)
 		send_one(h);
 		something_happens(h);
 		endpoint_run(&h->e, h->now);
+		check_rules(h);
 		drain_out(h);
 		if (ib_qp_is(&h->e.qp, IBV_QPS_ERR) && below(h, 4) == 0)
 			revive(h);

@@ -361,6 +361,39 @@ static void modify_to_err_flushes_both_queues_and_the_peer_finds_out(void **stat
 	assert_int_equal(p->a.dropped, 7);
 }
 
+static void no_news_sets_a_timer_where_there_is_none(void **state)
+{
+	static const enum ibv_qp_state before[] = { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR };
+	struct pair *p = *state;
+	struct endpoint e;
+
+	for (unsigned i = 0; i < 3; i++) {
+		endpoint_init(&e, 0x10000000, PAIR_MEM, 64);
+		if (before[i] != IBV_QPS_RESET)
+			endpoint_to(&e, before[i], 0);
+		ib_lossy(&e.qp, 0);
+		ib_lost(&e.qp, 0);
+		ib_peer_dead(&e.qp, 0);
+		assert_int_equal(ib_deadline(&e.qp), UINT64_MAX);
+		assert_null(ib_broken_rule(&e.qp));
+		endpoint_fini(&e);
+	}
+	p->filter = drop_requests;
+	assert_true(post(&p->a, IBV_WR_SEND, 0, 8, 0, 1));
+	pair_settle(p);
+	assert_true(ib_deadline(&p->a.qp) != UINT64_MAX);
+	/* In ERR, and so before what failed has been completed. */
+	ib_qp_error(&p->a.qp, p->now);
+	for (unsigned i = 0; i < 2; i++) {
+		ib_lossy(&p->a.qp, p->now);
+		ib_lost(&p->a.qp, p->now);
+		assert_int_equal(ib_deadline(&p->a.qp), UINT64_MAX);
+		assert_null(ib_broken_rule(&p->a.qp));
+		pair_settle(p);
+	}
+	completes(&p->a, 0, false, 1, IBV_WC_WR_FLUSH_ERR);
+}
+
 static void a_peer_that_is_not_ready_yet_is_retried_on_a_lossless_wire(void **state)
 {
 	struct pair p;
@@ -439,6 +472,7 @@ int main(void)
 		cmocka_unit_test(a_fatal_nak_ends_both_sides),
 		T(modify_to_err_flushes_both_queues_and_the_peer_finds_out),
 		cmocka_unit_test(a_peer_that_is_not_ready_yet_is_retried_on_a_lossless_wire),
+		T(no_news_sets_a_timer_where_there_is_none),
 		T(a_lane_that_works_refuses_another_packet),
 	};
 

@@ -9,8 +9,9 @@
  * What is drawn: segment, window, limits, first PSNs (often just before the wrap), kind and size of each
  * request, when requests and receives are posted, which steps are parked for how long and how often, which
  * find their memory not ready and are answered RNR NAK, and of the fabric loss, duplication, reordering and
- * delay; or a lossless wire that drops requests and says so later. One run in some moves an end to ERR, or
- * drains a send queue and lets it go on.
+ * delay; or a lossless wire that drops requests and says so later; and news of losses that come at any time
+ * and in any state. One run in some moves an end to ERR, or drains a send queue and lets it go on. After each
+ * step ib_broken_rule() is asked.
  *
  * The model: every message has its own source and target, so memory is compared at the end; receives complete
  * in order with the fields of their message; requests complete in order, once; an atomic returns what all
@@ -73,7 +74,7 @@ struct sim {
 	unsigned nflying;
 	uint64_t last_at[2]; /* lossless: arrival of the last packet, by sender */
 	/* The fabric and the world, in 1/1000: */
-	unsigned loss, dup, reorder, park, drop, defer;
+	unsigned loss, dup, reorder, park, drop, defer, stray;
 	bool lossless, verbose;
 	unsigned exhausted; /* queue pairs that ran out of retries */
 	bool error_injected;
@@ -514,6 +515,27 @@ static void arrivals(struct sim *s)
 
 /* Time. */
 
+/* The rules of the transport, and that a tick leaves no timer due: its caller would tick for ever. */
+static void check_rules(struct sim *s, struct side *side)
+{
+	const char *broken = ib_broken_rule(&side->e.qp);
+
+	if (broken)
+		fail_msg("seed %" PRIu64 " at %" PRIu64 " ns: %s", s->seed, s->now, broken);
+}
+
+/* Of losses the wire tells whenever it likes: of packets of long ago, of those of another queue pair, and to
+ * one that has failed since. A wire that loses without a word says so once. */
+static void stray_news(struct sim *s, struct side *side)
+{
+	if (!chance(s, s->stray))
+		return;
+	if (chance(s, 100) && !s->lossless)
+		ib_lossy(&side->e.qp, s->now);
+	ib_lost(&side->e.qp, s->now);
+	check_rules(s, side);
+}
+
 static void side_moment(struct sim *s, struct side *side)
 {
 	bool was_error = ib_qp_is(&side->e.qp, IBV_QPS_ERR);
@@ -526,6 +548,7 @@ static void side_moment(struct sim *s, struct side *side)
 		side->lost_news = false;
 		ib_lost(&side->e.qp, s->now);
 	}
+	stray_news(s, side);
 	if (side->error_at <= s->now) {
 		side->error_at = UINT64_MAX;
 		side->in_error = side->peer->in_error = true;
@@ -537,7 +560,10 @@ static void side_moment(struct sim *s, struct side *side)
 		ib_qp_modify(&side->e.qp, IBV_QPS_SQD, &side->e.attr, true, s->now);
 	}
 	ib_tick(&side->e.qp, s->now);
+	assert_true(ib_deadline(&side->e.qp) > s->now);
+	check_rules(s, side);
 	endpoint_run(&side->e, s->now);
+	check_rules(s, side);
 	if (side->draining && side->e.events) {
 		assert_int_equal(side->e.event[--side->e.events], IBV_EVENT_SQ_DRAINED);
 		assert_true(ib_sq_drained(&side->e.qp));
@@ -655,6 +681,7 @@ static void setup(struct sim *s)
 	s->park = ONE_OF(s, 0, 20, 200);
 	s->drop = ONE_OF(s, 0, 0, 10, 50);
 	s->defer = ONE_OF(s, 0, 0, 30, 300);
+	s->stray = ONE_OF(s, 0, 0, 5, 50);
 	for (unsigned i = 0; i < 2; i++)
 		setup_side(s, &s->side[i], i);
 	a->segment = b->segment = ONE_OF(s, 256, 256, 512, 1024);
