@@ -21,6 +21,7 @@
 #define NIC_MAX_QP_WR	  16384
 #define NIC_MAX_SGE	  30
 #define NIC_MAX_INLINE	  512
+#define NIC_INLINE_STEP	  64 /* max_inline_data is a multiple of it, and not 0 */
 #define NIC_MAX_CQ	  65536
 #define NIC_MAX_CQE	  (1 << 20)
 #define NIC_MAX_PD	  65536

@@ -131,6 +131,14 @@ static int check_caps(const struct ibv_qp_cap *cap)
 	return 0;
 }
 
+/* What the queue pair has, which may be more than was asked for. */
+static void round_up_caps(struct ibv_qp_cap *cap)
+{
+	uint32_t steps = (cap->max_inline_data + NIC_INLINE_STEP - 1) / NIC_INLINE_STEP;
+
+	cap->max_inline_data = (steps ? steps : 1) * NIC_INLINE_STEP;
+}
+
 static void init_events(struct nic_qp *qp, void *cookie)
 {
 	memset(&qp->event_source, 0, sizeof(qp->event_source));
@@ -162,6 +170,7 @@ int nic_qp_create(struct nic_pd *pd, struct nic_qp_init *init, struct nic_qp **o
 		err = check_caps(&init->cap);
 	if (err)
 		return err;
+	round_up_caps(&init->cap);
 	qp = row_take(nic);
 	if (!qp)
 		return -ENOMEM;

@@ -16,7 +16,9 @@ struct nic_qp;
 
 struct nic_qp_init {
 	struct nic_cq *send_cq, *recv_cq;
-	struct ibv_qp_cap cap; /* wanted; actual values (at least as large) are written back */
+	/* Wanted; what it has (at least as much) is written back: max_inline_data is rounded up to the next
+	 * NIC_INLINE_STEP, as providers round it up to what their work queue elements have room for. */
+	struct ibv_qp_cap cap;
 	bool sq_sig_all;
 	void *cookie; /* the verbs object that events name */
 };

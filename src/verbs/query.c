@@ -48,7 +48,10 @@ static void fill_device(struct ibv_device_attr *attr)
 		.max_qp_rd_atom = NIC_MAX_RD_ATOM,
 		.max_res_rd_atom = NIC_MAX_RD_ATOM * NIC_MAX_QP,
 		.max_qp_init_rd_atom = NIC_MAX_RD_ATOM,
-		.atomic_cap = IBV_ATOMIC_GLOB, /* locked instructions: atomic with the processors' own */
+		/* The device's atomics are locked instructions, so they are atomic with the processors' too,
+		 * which is what IBV_ATOMIC_GLOB says. But cards say HCA, and clients (UCX 1.13) ask for just
+		 * that. */
+		.atomic_cap = IBV_ATOMIC_HCA,
 		.max_pkeys = 1,
 		.phys_port_cnt = 1,
 	};

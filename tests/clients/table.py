@@ -47,7 +47,7 @@ SINGLE = [
     Row('ibv_devinfo', ['ibv_devinfo', '-d', '{device}'], must=(r'PORT_ACTIVE', r'link_layer:\s+Ethernet'), pair=False),
     Row('ibv_devinfo -v', ['ibv_devinfo', '-v', '-d', '{device}'], pair=False,
         must=(r'hca_id:\s+{device}', r'general_odp_caps:', r'ODP_SUPPORT\b', r'ODP_SUPPORT_IMPLICIT', r'rc_odp_caps:',
-              r'SUPPORT_SEND', r'SUPPORT_RECV', r'SUPPORT_WRITE', r'SUPPORT_READ', r'SUPPORT_ATOMIC', r'RoCE v2', r'atomic_cap:\s+ATOMIC_(HCA|GLOB)'),
+              r'SUPPORT_SEND', r'SUPPORT_RECV', r'SUPPORT_WRITE', r'SUPPORT_READ', r'SUPPORT_ATOMIC', r'RoCE v2', r'atomic_cap:\s+ATOMIC_HCA'),
         must_not=(r'SUPPORT_SRQ',)),
     Row('ibv_devinfo -l', ['ibv_devinfo', '-l'], must=(r'{device}',), pair=False),
 ]

@@ -86,6 +86,41 @@ static void a_queue_pair_shows_how_it_was_made(void **state)
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 }
 
+/* As providers do: up to what the elements of the queue have room for, and never nothing. */
+static void inline_data_is_rounded_up_and_said_so(void **state)
+{
+	static const uint32_t row[][2] = { { 0, 64 }, { 1, 64 }, { 64, 64 }, { 65, 128 }, { 500, 512 },
+		{ 512, 512 } };
+	char data[513] = { 1 };
+
+	for (unsigned i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		struct ibv_qp_init_attr_ex init = good();
+		struct ibv_qp_init_attr back;
+		struct ibv_sge sge = { (uintptr_t)data, row[i][1], 0 };
+		struct ibv_send_wr wr = { .sg_list = &sge,
+			.num_sge = 1,
+			.opcode = IBV_WR_SEND,
+			.send_flags = IBV_SEND_INLINE },
+				   *bad;
+		struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+		struct ibv_qp *qp;
+
+		init.cap.max_inline_data = row[i][0];
+		qp = ibv_create_qp_ex(c.ctx, &init);
+		assert_non_null(qp);
+		assert_int_equal(init.cap.max_inline_data, row[i][1]);
+		assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+		assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_CAP, &back), 0);
+		assert_int_equal(attr.cap.max_inline_data, row[i][1]);
+		assert_int_equal(back.cap.max_inline_data, row[i][1]);
+		/* And it is true. */
+		assert_int_equal(ibv_post_send(qp, &wr, &bad), 0);
+		sge.length++;
+		assert_int_equal(ibv_post_send(qp, &wr, &bad), EINVAL);
+		assert_int_equal(ibv_destroy_qp(qp), 0);
+	}
+}
+
 static void signalling_all_is_remembered(void **state)
 {
 	struct ibv_qp_init_attr_ex init = good();
@@ -339,6 +374,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_queue_pair_shows_how_it_was_made),
+		cmocka_unit_test(inline_data_is_rounded_up_and_said_so),
 		cmocka_unit_test(signalling_all_is_remembered),
 		cmocka_unit_test(other_types_are_not_offered),
 		cmocka_unit_test(shared_receive_queues_are_not_offered),

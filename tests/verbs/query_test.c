@@ -166,7 +166,7 @@ static void the_device_offers_exactly_what_works(void **state)
 	assert_int_equal(a.orig_attr.max_qp_rd_atom, NIC_MAX_RD_ATOM);
 	assert_int_equal(a.orig_attr.phys_port_cnt, 1);
 	assert_int_equal(a.phys_port_cnt_ex, 1);
-	assert_int_equal(a.orig_attr.atomic_cap, IBV_ATOMIC_GLOB);
+	assert_int_equal(a.orig_attr.atomic_cap, IBV_ATOMIC_HCA);
 	assert_int_equal(a.odp_caps.general_caps, IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT);
 	assert_int_equal(a.odp_caps.per_transport_caps.rc_odp_caps,
 		IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
