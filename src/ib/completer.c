@@ -373,12 +373,25 @@ static bool next_scatter(struct ib_qp *qp)
 	return true;
 }
 
+static bool is_cause(enum ibv_wc_status status)
+{
+	return status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR;
+}
+
+bool completer_owes_cause(const struct ib_qp *qp)
+{
+	return is_cause(qp->comp.status) &&
+	       qp->comp.index != atomic_load_explicit(&qp->cfg.sq->prod, memory_order_acquire);
+}
+
 static bool next_flush(struct ib_qp *qp)
 {
 	struct ib_sq *sq = qp->cfg.sq;
 	uint32_t index = qp->comp.index;
 
 	if (!ib_qp_is(qp, IBV_QPS_ERR) || index == atomic_load_explicit(&sq->prod, memory_order_acquire))
+		return false;
+	if (!is_cause(qp->comp.status) && responder_owes_cause(qp))
 		return false;
 	if (qp->comp.status == IBV_WC_SUCCESS)
 		qp->comp.status = IBV_WC_WR_FLUSH_ERR;

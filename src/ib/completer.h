@@ -9,7 +9,8 @@
  * without a search.
  *
  * What it does next, in this order: completions that are due; the scatter of the response in hand; in ERR,
- * errors for all that is left in the send queue; in SQD, the event that the queue is drained.
+ * errors for all that is left in the send queue, of which flushes wait for the responder's cause
+ * (responder_owes_cause); in SQD, the event that the queue is drained.
  *
  * Retry counters: retry counts timeouts, sequence NAKs and skipped responses; rnr counts RNR NAKs; both are
  * restored when una moves.
@@ -59,6 +60,8 @@ void completer_done(struct ib_qp *qp, int err, uint64_t now);
 void completer_watch(struct ib_qp *qp, uint64_t now);
 /* Its length has changed: it starts anew. */
 void completer_time_anew(struct ib_qp *qp, uint64_t now);
+/* In ERR: whether the completion of the request that is why has still to be delivered. */
+bool completer_owes_cause(const struct ib_qp *qp);
 void completer_lost(struct ib_qp *qp, uint64_t now);
 void completer_peer_dead(struct ib_qp *qp, uint64_t now);
 uint64_t completer_deadline(const struct ib_qp *qp);

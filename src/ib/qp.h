@@ -35,7 +35,9 @@
  *
  * Ordering promises: the ACK of a message is sent (its IB_TX step is done) before the IB_CQE step of its
  * receive completion; completions of the send queue are in posting order; after an error all later WQEs of
- * both queues complete with IBV_WC_WR_FLUSH_ERR, in order.
+ * both queues complete with IBV_WC_WR_FLUSH_ERR, in order. A completion, or an event, that says why the queue
+ * pair is in ERR comes before every flush of either queue, in whatever order the lanes are asked; so a lane
+ * that flushes may be idle until another one has delivered its step.
  */
 #ifndef UNPIN_IB_QP_H
 #define UNPIN_IB_QP_H

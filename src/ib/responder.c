@@ -756,12 +756,26 @@ static const struct {
 	[RESPONDER_FLUSH] = { run_flush, done_flush },
 };
 
+static bool is_flush(const struct ib_responder *resp)
+{
+	if (resp->state == RESPONDER_FLUSH_MESSAGE)
+		return resp->has_recv && resp->status == IBV_WC_WR_FLUSH_ERR;
+	return resp->state == RESPONDER_FLUSH;
+}
+
+bool responder_owes_cause(const struct ib_qp *qp)
+{
+	const struct ib_responder *resp = &qp->resp;
+
+	return resp->has_event || (resp->has_recv && resp->status != IBV_WC_WR_FLUSH_ERR);
+}
+
 bool responder_next(struct ib_qp *qp)
 {
 	struct ib_responder *resp = &qp->resp;
 
 	while (!qp->pending[IB_RESPONDER]) {
-		if (resp->state == RESPONDER_IDLE)
+		if (resp->state == RESPONDER_IDLE || (is_flush(resp) && completer_owes_cause(qp)))
 			return false;
 		resp->state = states[resp->state].run(qp);
 	}

@@ -119,6 +119,8 @@ void responder_stop(struct ib_qp *qp);
 /* A request; the lane is idle. */
 void responder_rx(struct ib_qp *qp, const struct ib_packet *pkt, uint32_t paylen);
 bool responder_next(struct ib_qp *qp);
+/* In ERR: whether the completion, or the event, that is why has still to be delivered. */
+bool responder_owes_cause(const struct ib_qp *qp);
 void responder_done(struct ib_qp *qp, int err, uint64_t now);
 void responder_recv_posted(struct ib_qp *qp);
 

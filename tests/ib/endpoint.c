@@ -355,7 +355,7 @@ static int do_cqe(struct endpoint *e, struct ib_step *step)
 		e->wc = realloc(e->wc, e->wcs_max * sizeof(*e->wc));
 		assert_non_null(e->wc);
 	}
-	e->wc[e->wcs++] = (struct test_wc){ .wc = step->wc, .tx_before = e->tx };
+	e->wc[e->wcs++] = (struct test_wc){ .wc = step->wc, .tx_before = e->tx, .events_before = e->events };
 	if (e->on_wc)
 		e->on_wc(e, &step->wc);
 	return 0;
@@ -479,10 +479,12 @@ void endpoint_run(struct endpoint *e, uint64_t now)
 
 	while (moved) {
 		moved = false;
-		for (int lane = 0; lane < IB_LANES; lane++) {
-			moved |= run_lane(e, (enum ib_lane)lane, now);
-			if (!e->parked[lane] && feed_lane(e, (enum ib_lane)lane, now)) {
-				run_lane(e, (enum ib_lane)lane, now);
+		for (unsigned i = 0; i < IB_LANES; i++) {
+			enum ib_lane lane = (enum ib_lane)((e->first + i) % IB_LANES);
+
+			moved |= run_lane(e, lane, now);
+			if (!e->parked[lane] && feed_lane(e, lane, now)) {
+				run_lane(e, lane, now);
 				moved = true;
 			}
 		}

@@ -43,7 +43,8 @@ struct test_recv {
 
 struct test_wc {
 	struct ib_wc wc;
-	unsigned tx_before; /* packets sent by this end before it */
+	unsigned tx_before;	/* packets sent by this end before it */
+	unsigned events_before; /* and events raised */
 };
 
 struct endpoint {
@@ -74,7 +75,8 @@ struct endpoint {
 	bool parked[IB_LANES];
 	uint32_t parked_serial[IB_LANES];
 	void *context;
-	bool hostile; /* the input is garbage: the peer's addresses may be anything */
+	unsigned first; /* the lane that is asked first, then in turn */
+	bool hostile;	/* the input is garbage: the peer's addresses may be anything */
 };
 
 struct test_wr {

@@ -336,6 +336,119 @@ static void a_fatal_nak_ends_both_sides(void **state)
 	}
 }
 
+/* An end that has requests in both of its queues, whose lanes are asked in any order. */
+static void load(struct endpoint *e, const struct endpoint *peer, unsigned first)
+{
+	e->first = first;
+	for (unsigned i = 0; i < 3; i++)
+		endpoint_post_recv(e, 100 + i, 4096, 16, 1);
+	for (unsigned i = 0; i < 3; i++)
+		assert_true(post(e, IBV_WR_RDMA_WRITE, 0, 8, peer->base, 10 + i));
+}
+
+/* The first that is not a success is the cause; it is of the queue named. */
+static void cause_comes_first(const struct endpoint *e, bool recv, enum ibv_wc_status status)
+{
+	unsigned i = 0;
+
+	while (i < e->wcs && e->wc[i].wc.status == IBV_WC_SUCCESS)
+		i++;
+	assert_true(i < e->wcs);
+	assert_int_equal(e->wc[i].wc.recv, recv);
+	assert_int_equal(e->wc[i].wc.status, status);
+	for (i++; i < e->wcs; i++)
+		assert_int_equal(e->wc[i].wc.status, IBV_WC_WR_FLUSH_ERR);
+}
+
+static bool drop_all(struct pair *p, struct endpoint *from, struct frame *f)
+{
+	(void)p;
+	(void)from;
+	(void)f;
+	return true;
+}
+
+/* The timer, the peer's answer, our own memory, the end of the peer: whatever fails a request. */
+static void the_cause_comes_before_the_flushes_of_both_queues(void **state)
+{
+	enum { TIMER, NAK, MEMORY, PEER_DEAD, KINDS };
+	static const enum ibv_wc_status status[KINDS] = { IBV_WC_RETRY_EXC_ERR, IBV_WC_REM_ACCESS_ERR,
+		IBV_WC_LOC_PROT_ERR, IBV_WC_RETRY_EXC_ERR };
+
+	(void)state;
+	for (unsigned n = 0; n < KINDS * IB_LANES; n++) {
+		unsigned kind = n / IB_LANES;
+		struct pair p;
+
+		pair_init(&p);
+		p.b.rights = kind == NAK ? 0 : p.b.rights;
+		p.a.local_refused = kind == MEMORY;
+		p.filter = kind == TIMER || kind == PEER_DEAD ? drop_all : NULL;
+		load(&p.a, &p.b, n % IB_LANES);
+		if (kind == PEER_DEAD) {
+			endpoint_run(&p.a, p.now);
+			ib_peer_dead(&p.a.qp, p.now);
+		}
+		pair_settle(&p);
+		while (kind == TIMER && pair_expire(&p))
+			;
+		assert_int_equal(p.a.wcs, 6);
+		cause_comes_first(&p.a, false, status[kind]);
+		pair_fini(&p);
+	}
+}
+
+/* The responder's completions and events are held up for as long as the context is not NULL. */
+static bool hold_news(struct endpoint *e, enum ib_lane lane, const struct ib_step *step)
+{
+	return e->context && lane == IB_RESPONDER && (step->op == IB_CQE || step->op == IB_EVENT);
+}
+
+/* The same at the end that refuses the request, where a receive fails or an event says why. */
+static void a_receive_or_event_that_says_why_comes_before_the_flushes(void **state)
+{
+	static const struct {
+		uint8_t opcode;
+		uint32_t length;
+		bool hole;		   /* where the receives are */
+		enum ibv_wc_status status; /* of the receive; SUCCESS: there is an event instead */
+	} cases[] = {
+		{ IBV_WR_SEND, 17, false, IBV_WC_LOC_LEN_ERR },
+		{ IBV_WR_SEND, 16, true, IBV_WC_LOC_PROT_ERR },
+		{ IBV_WR_RDMA_WRITE, 16, false, IBV_WC_SUCCESS },
+	};
+
+	(void)state;
+	for (unsigned n = 0; n < 3 * IB_LANES; n++) {
+		unsigned i = n / IB_LANES;
+		struct pair p;
+
+		pair_init(&p);
+		if (cases[i].hole) {
+			p.b.hole = 4096;
+			p.b.hole_end = 8192;
+		}
+		p.b.park = hold_news;
+		p.b.context = &p;
+		/* Its own requests are under way when the other's comes. */
+		load(&p.b, &p.a, n % IB_LANES);
+		endpoint_run(&p.b, p.now);
+		assert_true(post(&p.a, cases[i].opcode, 0, cases[i].length, 0x666, 1));
+		pair_settle(&p);
+		assert_true(ib_qp_is(&p.b.qp, IBV_QPS_ERR));
+		assert_int_equal(p.b.wcs, 0);
+		p.b.context = NULL;
+		pair_settle(&p);
+		assert_int_equal(p.b.wcs, 6);
+		if (cases[i].status != IBV_WC_SUCCESS)
+			cause_comes_first(&p.b, true, cases[i].status);
+		else
+			for (unsigned k = 0; k < 6; k++)
+				assert_int_equal(p.b.wc[k].events_before, 1);
+		pair_fini(&p);
+	}
+}
+
 static void modify_to_err_flushes_both_queues_and_the_peer_finds_out(void **state)
 {
 	struct pair *p = *state;
@@ -470,6 +583,8 @@ int main(void)
 		T(a_message_goes_on_at_the_packet_whose_memory_was_not_ready),
 		T(a_wire_that_turns_out_lossy_runs_the_timer_for_what_is_out),
 		cmocka_unit_test(a_fatal_nak_ends_both_sides),
+		cmocka_unit_test(the_cause_comes_before_the_flushes_of_both_queues),
+		cmocka_unit_test(a_receive_or_event_that_says_why_comes_before_the_flushes),
 		T(modify_to_err_flushes_both_queues_and_the_peer_finds_out),
 		cmocka_unit_test(a_peer_that_is_not_ready_yet_is_retried_on_a_lossless_wire),
 		T(no_news_sets_a_timer_where_there_is_none),

@@ -13,6 +13,9 @@
  * and in any state. One run in some moves an end to ERR, or drains a send queue and lets it go on. After each
  * step ib_broken_rule() is asked.
  *
+ * The lanes are asked in any order. What says why a queue pair failed comes before every flush, in both
+ * queues.
+ *
  * The model: every message has its own source and target, so memory is compared at the end; receives complete
  * in order with the fields of their message; requests complete in order, once; an atomic returns what all
  * atomics before it made of its word, so one that is executed twice or lost shows; a READ of what an earlier
@@ -56,6 +59,7 @@ struct side {
 	unsigned recvs_posted, recvs_total, recvs_completed;
 	bool in_error; /* may end in ERR: an error was injected at one of the ends, or retries ran out */
 	bool gave_up;  /* ran out of retries */
+	bool flushed;  /* a request of either queue was */
 	uint64_t next_post, next_recv;
 	uint64_t unpark[IB_LANES];
 	uint32_t unpark_serial[IB_LANES];
@@ -378,9 +382,20 @@ static void check_send(struct side *side, const struct ib_wc *wc)
 	m->completed = true;
 }
 
+/* What says why comes before every flush, in both queues. */
+static void check_cause(struct side *side, const struct ib_wc *wc)
+{
+	if (wc->status == IBV_WC_WR_FLUSH_ERR)
+		side->flushed = true;
+	else if (wc->status != IBV_WC_SUCCESS)
+		assert_false(side->flushed);
+}
+
 static void sim_wc(struct endpoint *e, const struct ib_wc *wc)
 {
 	struct side *side = e->context;
+
+	check_cause(side, wc);
 
 	if (wc->recv)
 		check_recv(side, wc);
@@ -562,6 +577,7 @@ static void side_moment(struct sim *s, struct side *side)
 	ib_tick(&side->e.qp, s->now);
 	assert_true(ib_deadline(&side->e.qp) > s->now);
 	check_rules(s, side);
+	side->e.first = below(s, IB_LANES);
 	endpoint_run(&side->e, s->now);
 	check_rules(s, side);
 	if (side->draining && side->e.events) {
