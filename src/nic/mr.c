@@ -39,6 +39,22 @@ void nic_keys_fini(struct nic *nic)
 		free(atomic_load(&nic->mr[i]));
 }
 
+static struct nic_mr *row_make(struct nic *nic)
+{
+	struct nic_mr *mr = calloc(1, sizeof(*mr));
+
+	if (!mr)
+		return NULL;
+	mr->nic = nic;
+	mr->row = nic->mr_rows;
+	atomic_store(&mr->users.users, RUNDOWN_CLOSED);
+	atomic_store(&mr->key, mr->row << NIC_KEY_ROW_SHIFT);
+	list_init(&mr->free);
+	/* Only then may lookups see it. */
+	atomic_store(&nic->mr[nic->mr_rows++], mr);
+	return mr;
+}
+
 /* A free row with a key that has not been used lately, closed to users. */
 static struct nic_mr *row_take(struct nic *nic)
 {
@@ -46,33 +62,24 @@ static struct nic_mr *row_take(struct nic *nic)
 	struct list *node;
 
 	lock_take(&nic->lock);
-	if (nic->mr_rows < NIC_KEYS) {
-		mr = calloc(1, sizeof(*mr));
-		if (mr) {
-			mr->nic = nic;
-			mr->row = nic->mr_rows;
-			atomic_store(&mr->users.users, RUNDOWN_CLOSED);
-			atomic_store(&mr->key, mr->row << 8);
-			list_init(&mr->free);
-			/* Only then may lookups see it. */
-			atomic_store(&nic->mr[nic->mr_rows++], mr);
-		}
-	}
-	if (!mr) {
-		node = list_pop(&nic->mr_free);
-		if (node)
-			mr = container_of(node, struct nic_mr, free);
+	if (nic->mr_rows < NIC_KEYS && nic->mr_resting < NIC_KEYS_REST)
+		mr = row_make(nic);
+	if (!mr && (node = list_pop(&nic->mr_free))) {
+		mr = container_of(node, struct nic_mr, free);
+		nic->mr_resting--;
 	}
 	lock_drop(&nic->lock);
 	return mr;
 }
 
-/* The other 255 variants of the row's key come before this one returns. */
+/* All other variants of the row's key come before this one returns. */
 static void key_change(struct nic_mr *mr)
 {
 	uint32_t key = atomic_load_explicit(&mr->key, memory_order_relaxed);
+	uint32_t use = (key & 0xff) | (key >> 24 << 8);
 
-	atomic_store(&mr->key, (key & ~0xffu) | ((key + 1) & 0xff));
+	use++;
+	atomic_store(&mr->key, (use >> 8 & 0xff) << 24 | mr->row << NIC_KEY_ROW_SHIFT | (use & 0xff));
 }
 
 static void row_give(struct nic_mr *mr)
@@ -82,6 +89,7 @@ static void row_give(struct nic_mr *mr)
 	key_change(mr);
 	lock_take(&nic->lock);
 	list_add_tail(&nic->mr_free, &mr->free);
+	nic->mr_resting++;
 	lock_drop(&nic->lock);
 }
 
@@ -90,9 +98,10 @@ static void row_give(struct nic_mr *mr)
 
 struct nic_mr *nic_mr_enter(struct nic *nic, uint32_t key)
 {
-	struct nic_mr *mr = atomic_load_explicit(&nic->mr[key >> 8 & (NIC_KEYS - 1)], memory_order_acquire);
+	uint32_t row = key >> NIC_KEY_ROW_SHIFT & (NIC_KEYS - 1);
+	struct nic_mr *mr = atomic_load_explicit(&nic->mr[row], memory_order_acquire);
 
-	if (!mr || key >> 8 >= NIC_KEYS || !rundown_enter(&mr->users))
+	if (!mr || !rundown_enter(&mr->users))
 		return NULL;
 	if (atomic_load_explicit(&mr->key, memory_order_relaxed) == key)
 		return mr;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Memory regions and the key table. lkey == rkey == index << 8 | a counter that changes at each reuse of the
- * index; freed indices are reused last, so an old key fails cleanly.
+ * Memory regions and the key table. lkey == rkey, made of the row and a count of the row's uses; the row that
+ * has been free longest is used next, so that an old key fails for a long time (NIC_KEYS_REST in nic.h).
  */
 #ifndef UNPIN_NIC_MR_H
 #define UNPIN_NIC_MR_H

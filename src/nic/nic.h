@@ -31,9 +31,18 @@
 #include "odp/space.h"
 #include "wire/shm.h"
 
-#define NIC_KEYS      65536u
-#define NIC_QP_ROWS   UNPIN_SEGMENT_QPS
-#define NIC_QP_WINDOW 128u /* request packets in flight per queue pair */
+#define NIC_KEYS    65536u
+#define NIC_QP_ROWS UNPIN_SEGMENT_QPS
+/*
+ * A key is 8 high bits of a count of the row's uses, 16 bits of row, 8 low bits of that count. Rows cost
+ * memory from their first use on, so a free one is used again before an untouched one is opened up, but only
+ * when so many others are free: a key comes back after 256 * 65536 registrations at the soonest. The number
+ * of a queue pair has no such count, so more of them rest.
+ */
+#define NIC_KEY_ROW_SHIFT 8
+#define NIC_KEYS_REST	  256u
+#define NIC_QPS_REST	  512u
+#define NIC_QP_WINDOW	  128u /* request packets in flight per queue pair */
 
 /* Each object holds its context; letting go is the last thing its destruction does, since the device may go
  * with it. True: the context has gone. */
@@ -284,11 +293,13 @@ struct nic {
 
 	struct lock lock; /* key and number tables, free lists, contexts */
 	_Atomic(struct nic_mr *) mr[NIC_KEYS];
-	uint32_t mr_rows; /* rows ever made; row 0 is not used */
-	struct list mr_free;
+	uint32_t mr_rows;    /* rows ever made; row 0 is not used */
+	struct list mr_free; /* the one that has been free longest first */
+	uint32_t mr_resting; /* their number */
 	_Atomic(struct nic_qp *) qp[NIC_QP_ROWS];
 	uint32_t qp_rows;
-	struct list qp_free;
+	struct list qp_free; /* as mr_free */
+	uint32_t qp_resting;
 
 	struct lock runq_lock;
 	struct list runq, engine_runq;

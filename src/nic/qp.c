@@ -63,18 +63,19 @@ static struct nic_qp *row_make(struct nic *nic)
 	return qp;
 }
 
-/* Never used rows first, then the one that has been free longest, so that numbers come back as late as
- * possible. */
+/* The one that has been free longest, if enough of them are free; else an untouched one (nic.h). */
 static struct nic_qp *row_take(struct nic *nic)
 {
 	struct nic_qp *qp = NULL;
 	struct list *node;
 
 	lock_take(&nic->lock);
-	if (nic->qp_rows < NIC_QP_ROWS)
+	if (nic->qp_rows < NIC_QP_ROWS && nic->qp_resting < NIC_QPS_REST)
 		qp = row_make(nic);
-	if (!qp && (node = list_pop(&nic->qp_free)))
+	if (!qp && (node = list_pop(&nic->qp_free))) {
 		qp = container_of(node, struct nic_qp, free);
+		nic->qp_resting--;
+	}
 	lock_drop(&nic->lock);
 	return qp;
 }
@@ -83,6 +84,7 @@ static void row_give(struct nic_qp *qp)
 {
 	lock_take(&qp->nic->lock);
 	list_add_tail(&qp->nic->qp_free, &qp->free);
+	qp->nic->qp_resting++;
 	lock_drop(&qp->nic->lock);
 }
 

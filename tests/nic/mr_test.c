@@ -107,18 +107,87 @@ static void keys_of_a_reused_row_differ(void **state)
 	first = pair_key(mr);
 	row = mr->row;
 	nic_mr_destroy(mr);
-	/* All other rows are used before this one comes back. */
+	/* Many other rows are used before this one comes back. */
 	for (uint32_t i = 0; i < NIC_KEYS; i++) {
 		assert_int_equal(0, reg(&p, m, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND, &mr));
 		assert_int_not_equal(first, pair_key(mr));
 		if (mr->row == row)
 			break;
+		assert_int_equal(-EACCES, nic_mr_check(p.ctx->nic, p.pd, first, (uintptr_t)m, 8, 0));
 		nic_mr_destroy(mr);
+		if (i == NIC_KEYS_REST)
+			fail_msg("the row did not come back");
 	}
 	assert_int_equal(row, mr->row);
 	assert_int_equal(-EACCES, nic_mr_check(p.ctx->nic, p.pd, first, (uintptr_t)m, 8, 0));
 	assert_int_equal(0, nic_mr_check(p.ctx->nic, p.pd, pair_key(mr), (uintptr_t)m, 8, 0));
 	nic_mr_destroy(mr);
+	munmap(m, PAGE);
+	pair_close(&p);
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* One registration after the other, as often as there are rows: the rows that rest, and hardly any memory. */
+static void registrations_one_after_the_other_open_few_rows(void **state)
+{
+	uint8_t *m = map(PAGE, PROT_READ | PROT_WRITE);
+	uint32_t *seen = calloc(NIC_KEYS, sizeof(*seen));
+	struct nic_mr *mr;
+	struct pair p;
+	uint32_t key;
+
+	(void)state;
+	assert_non_null(seen);
+	pair_open(&p, NULL);
+	for (uint32_t i = 0; i < NIC_KEYS; i++) {
+		assert_int_equal(0, reg(&p, m, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND, &mr));
+		key = pair_key(mr);
+		assert_int_equal(0, nic_mr_check(p.ctx->nic, p.pd, key, (uintptr_t)m, 8, 0));
+		seen[i] = key;
+		nic_mr_destroy(mr);
+		assert_int_equal(-EACCES, nic_mr_check(p.ctx->nic, p.pd, key, (uintptr_t)m, 8, 0));
+	}
+	assert_int_equal(NIC_KEYS_REST + 1, p.ctx->nic->mr_rows);
+	qsort(seen, NIC_KEYS, sizeof(*seen), by_number);
+	for (uint32_t i = 1; i < NIC_KEYS; i++)
+		assert_int_not_equal(seen[i - 1], seen[i]);
+	free(seen);
+	munmap(m, PAGE);
+	pair_close(&p);
+}
+
+/* All of its 16 bits, also where the low ones are used up, and where all are. */
+static void the_count_in_a_key_goes_round(void **state)
+{
+	static const uint32_t before[] = { 0x000000fe, 0x000000ff, 0x7f0000ff, 0xff0000fe, 0xff0000ff };
+	static const uint32_t after[] = { 0x000000ff, 0x01000000, 0x80000000, 0xff0000ff, 0x00000000 };
+	uint8_t *m = map(PAGE, PROT_READ | PROT_WRITE);
+	struct nic_mr *mr;
+	struct pair p;
+	uint32_t row;
+
+	(void)state;
+	pair_open(&p, NULL);
+	for (unsigned i = 0; i < 5; i++) {
+		assert_int_equal(0, reg(&p, m, PAGE, PAIR_ACCESS_ALL, &mr));
+		row = mr->row << NIC_KEY_ROW_SHIFT;
+		atomic_store(&mr->key, before[i] | row);
+		m[0] = (uint8_t)(i + 1);
+		assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, m, 1, before[i] | row,
+					    (uintptr_t)m + 64, before[i] | row));
+		pair_expect(&p, 0, IBV_WC_SUCCESS);
+		assert_int_equal(i + 1, m[64]);
+		nic_mr_destroy(mr);
+		assert_int_equal(after[i] | row, atomic_load(&mr->key));
+		assert_int_equal(
+			-EACCES, nic_mr_check(p.ctx->nic, p.pd, before[i] | row, (uintptr_t)m, 8, 0));
+	}
 	munmap(m, PAGE);
 	pair_close(&p);
 }
@@ -450,6 +519,8 @@ int main(void)
 		cmocka_unit_test(a_pinned_region_over_a_hole_is_efault_and_an_on_demand_one_registers),
 		cmocka_unit_test(read_only_memory_registers_without_local_write),
 		cmocka_unit_test(keys_of_a_reused_row_differ),
+		cmocka_unit_test(registrations_one_after_the_other_open_few_rows),
+		cmocka_unit_test(the_count_in_a_key_goes_round),
 		cmocka_unit_test(bounds_rights_and_domain_are_checked),
 		cmocka_unit_test(zero_based_regions_start_at_nought_and_an_iova_is_an_offset),
 		cmocka_unit_test(reregistration_moves_rights_domain_and_range),
