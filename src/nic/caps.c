@@ -27,6 +27,7 @@ static const struct nic_caps profile[] = {
 		.prefetch = true,
 	},
 	[PROFILE_MLX5] = {
+		.gids = NIC_GID_PAIRS,
 		.general = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
 		.rc = RC,
 		.prefetch = true,

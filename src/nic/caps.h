@@ -12,6 +12,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/setting.h"
+#include "nic/gid.h"
 
 #define NIC_NAME_DEFAULT "unpin0"
 #define NIC_VENDOR_ID	 0x554e50 /* "UNP" */
@@ -37,7 +38,8 @@ struct nic_caps {
 	uint64_t general; /* enum ibv_odp_general_caps */
 	uint32_t rc, ud;  /* enum ibv_odp_transport_cap_bits */
 	bool prefetch;	  /* ibv_advise_mr(3) is offered */
-	bool pins;	  /* accepts IBV_ACCESS_ON_DEMAND and pins the pages all the same */
+	enum nic_gid_layout gids;
+	bool pins; /* accepts IBV_ACCESS_ON_DEMAND and pins the pages all the same */
 	/* Positive errno with which registrations that ask for it are refused; 0: they are not. */
 	int no_on_demand;
 	int no_implicit;

@@ -50,13 +50,14 @@ static uint64_t hash(uint64_t h, const void *data, size_t n)
 	return h * 0x9e3779b97f4a7c15ull;
 }
 
-__be64 nic_gid_eui64(const char *name)
+/* From the first identity of the list, from its row first on, that there is. */
+static __be64 eui64_from(size_t first, const char *name)
 {
 	uint64_t h = 0xcbf29ce484222325ull;
 	char id[64];
 	size_t n = 0;
 
-	for (size_t i = 0; i < sizeof(identities) / sizeof(identities[0]) && !n; i++)
+	for (size_t i = first; i < sizeof(identities) / sizeof(identities[0]) && !n; i++)
 		n = read_identity(identities[i], id, sizeof(id));
 	h = hash(h, id, n);
 	h = hash(h, name, strlen(name));
@@ -66,6 +67,21 @@ __be64 nic_gid_eui64(const char *name)
 	h = (h | 0x0200000000000000ull) & ~0x0100000000000000ull;
 	return htobe64(h);
 }
+
+__be64 nic_gid_eui64(const char *name)
+{
+	return eui64_from(0, name);
+}
+
+/* A link-local GID: the same for every process on this kernel, whatever container it is in. */
+static void link_local_gid(union ibv_gid *gid, const char *name)
+{
+	gid->global.subnet_prefix = htobe64(0xfe80000000000000ull);
+	gid->global.interface_id = eui64_from(1, name);
+}
+
+#define OF_THE_HOST "" /* the row of a namespace without addresses */
+#define OF_THE_PORT "port"
 
 /* --- the table ------------------------------------------------------------------------------------ */
 
@@ -93,24 +109,27 @@ struct found {
 
 #define FOUND_MAX 256
 
-static bool to_found(const struct ifaddrs *a, struct found *f)
+/* false: neither IPv4 nor IPv6. */
+static bool gid_of(const struct sockaddr *addr, union ibv_gid *gid)
 {
-	if (!a->ifa_addr || !(a->ifa_flags & IFF_UP))
-		return false;
-	memset(f, 0, sizeof(*f));
-	if (a->ifa_addr->sa_family == AF_INET) {
-		const struct sockaddr_in *in = (const void *)a->ifa_addr;
-
-		f->gid.raw[10] = f->gid.raw[11] = 0xff;
-		memcpy(&f->gid.raw[12], &in->sin_addr, 4);
-	} else if (a->ifa_addr->sa_family == AF_INET6) {
-		const struct sockaddr_in6 *in6 = (const void *)a->ifa_addr;
-
-		memcpy(f->gid.raw, &in6->sin6_addr, 16);
-		f->ipv6 = true;
+	memset(gid, 0, sizeof(*gid));
+	if (addr && addr->sa_family == AF_INET) {
+		gid->raw[10] = gid->raw[11] = 0xff;
+		memcpy(&gid->raw[12], &((const struct sockaddr_in *)(const void *)addr)->sin_addr, 4);
+	} else if (addr && addr->sa_family == AF_INET6) {
+		memcpy(gid->raw, &((const struct sockaddr_in6 *)(const void *)addr)->sin6_addr, 16);
 	} else {
 		return false;
 	}
+	return true;
+}
+
+static bool to_found(const struct ifaddrs *a, struct found *f)
+{
+	memset(f, 0, sizeof(*f));
+	if (!(a->ifa_flags & IFF_UP) || !gid_of(a->ifa_addr, &f->gid))
+		return false;
+	f->ipv6 = a->ifa_addr->sa_family == AF_INET6;
 	f->ifindex = if_nametoindex(a->ifa_name);
 	f->loopback = a->ifa_flags & IFF_LOOPBACK;
 	return true;
@@ -122,40 +141,41 @@ static int by_place(const void *a, const void *b)
 
 	if (x->loopback != y->loopback)
 		return x->loopback - y->loopback;
-	if (x->ifindex != y->ifindex)
-		return x->ifindex < y->ifindex ? -1 : 1;
 	if (x->ipv6 != y->ipv6)
 		return x->ipv6 - y->ipv6;
+	if (x->ifindex != y->ifindex)
+		return x->ifindex < y->ifindex ? -1 : 1;
 	return memcmp(x->gid.raw, y->gid.raw, sizeof(x->gid.raw));
 }
 
-static void link_local(struct found *f)
-{
-	memset(f, 0, sizeof(*f));
-	f->gid.global.subnet_prefix = htobe64(0xfe80000000000000ull);
-	f->gid.global.interface_id = nic_gid_eui64("");
-}
-
 /*
- * The namespace's addresses in their order, at least one. getifaddrs is made of calls that can be cancelled:
+ * The namespace's addresses. NULL: they cannot be read. getifaddrs is made of calls that can be cancelled:
  * not here.
  */
-static size_t find_addresses(struct found *f)
+static struct ifaddrs *list_addresses(void)
 {
 	struct ifaddrs *list = NULL;
-	size_t n = 0;
-	int cancel;
+	int cancel, err;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	if (getifaddrs(&list))
-		list = NULL;
+	err = getifaddrs(&list);
+	pthread_setcancelstate(cancel, NULL);
+	return err ? NULL : list;
+}
+
+/* In their order, at least one. */
+static size_t find_addresses(struct found *f)
+{
+	struct ifaddrs *list = list_addresses();
+	size_t n = 0;
+
 	for (struct ifaddrs *a = list; a && n < FOUND_MAX; a = a->ifa_next)
 		n += to_found(a, &f[n]);
 	freeifaddrs(list);
-	pthread_setcancelstate(cancel, NULL);
-
-	if (!n)
-		link_local(&f[n++]);
+	if (!n) {
+		memset(&f[n], 0, sizeof(f[n]));
+		link_local_gid(&f[n++].gid, OF_THE_HOST);
+	}
 	qsort(f, n, sizeof(f[0]), by_place);
 	return n;
 }
@@ -259,4 +279,89 @@ int nic_gid_get(unsigned index, union ibv_gid *gid, uint32_t *ifindex)
 	}
 	lock_drop(&table.lock);
 	return ret;
+}
+
+/* --- as the port shows it ------------------------------------------------------------------------- */
+
+/* Under layout PAIRS: two rows for the port, then two for each address. */
+#define PAIR_ROWS (2 * (1 + NIC_GID_TABLE_LEN))
+
+unsigned nic_gid_rows(enum nic_gid_layout layout)
+{
+	return layout == NIC_GID_PAIRS ? PAIR_ROWS : NIC_GID_TABLE_LEN;
+}
+
+int nic_gid_row(enum nic_gid_layout layout, unsigned index, struct ibv_gid_entry *row)
+{
+	unsigned pair = index / 2;
+	int ret;
+
+	memset(row, 0, sizeof(*row));
+	row->gid_index = index;
+	row->port_num = 1;
+	row->gid_type = IBV_GID_TYPE_ROCE_V2;
+	if (layout != NIC_GID_PAIRS)
+		return nic_gid_get(index, &row->gid, &row->ndev_ifindex);
+	if (index >= PAIR_ROWS)
+		return -EINVAL;
+	if (index % 2 == 0)
+		row->gid_type = IBV_GID_TYPE_ROCE_V1;
+	/* The port's own, which is of the interface that the first address is of. */
+	ret = nic_gid_get(pair ? pair - 1 : 0, &row->gid, &row->ndev_ifindex);
+	if (pair)
+		return ret;
+	link_local_gid(&row->gid, OF_THE_PORT);
+	return 0;
+}
+
+/* --- whose it is ---------------------------------------------------------------------------------- */
+
+static bool same(const union ibv_gid *a, const union ibv_gid *b)
+{
+	return !memcmp(a->raw, b->raw, sizeof(a->raw));
+}
+
+static bool is_loopback(const union ibv_gid *gid)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)(const void *)gid->raw) ||
+	       (!memcmp(gid->raw, mapped, sizeof(mapped)) && gid->raw[12] == IN_LOOPBACKNET);
+}
+
+static bool in_table(const union ibv_gid *gid)
+{
+	bool found = false;
+
+	lock_table();
+	refresh();
+	for (unsigned i = 0; i < NIC_GID_TABLE_LEN && !found; i++)
+		found = table.row[i].used && same(&table.row[i].gid, gid);
+	lock_drop(&table.lock);
+	return found;
+}
+
+/* Any address of the namespace now: those that the table has not seen yet, has no row for, or does not show.
+ */
+static bool is_address(const union ibv_gid *gid)
+{
+	struct ifaddrs *list = list_addresses();
+	union ibv_gid own;
+	bool found = false;
+
+	for (struct ifaddrs *a = list; a && !found; a = a->ifa_next)
+		found = gid_of(a->ifa_addr, &own) && same(&own, gid);
+	freeifaddrs(list);
+	return found;
+}
+
+bool nic_gid_is_here(const union ibv_gid *gid)
+{
+	union ibv_gid own[2];
+
+	if (is_loopback(gid) || in_table(gid))
+		return true;
+	link_local_gid(&own[0], OF_THE_HOST);
+	link_local_gid(&own[1], OF_THE_PORT);
+	return same(&own[0], gid) || same(&own[1], gid) || is_address(gid);
 }

@@ -313,11 +313,20 @@ uint32_t nic_qp_num(const struct nic_qp *qp)
 
 /* Ranges, in the order of ibv_modify_qp(3). The masks that matter were checked against the state table
  * before. */
-static int check_attr(const struct ibv_qp_attr *a, int mask)
+static int check_path(const struct nic *nic, const struct ibv_ah_attr *ah)
+{
+	struct ibv_gid_entry row;
+
+	/* An Ethernet port's packets have a GRH (IBV_QPF_GRH_REQUIRED). */
+	if (ah->port_num != 1 || !ah->is_global)
+		return -EINVAL;
+	return nic_gid_row(nic->caps.gids, ah->grh.sgid_index, &row) ? -EINVAL : 0;
+}
+
+static int check_attr(const struct nic *nic, const struct ibv_qp_attr *a, int mask)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 			   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
-	union ibv_gid gid;
 
 	if ((mask & IBV_QP_PORT) && a->port_num != 1)
 		return -EINVAL;
@@ -341,9 +350,7 @@ static int check_attr(const struct ibv_qp_attr *a, int mask)
 		return -EINVAL;
 	if ((mask & IBV_QP_RNR_RETRY) && a->rnr_retry > 7)
 		return -EINVAL;
-	if ((mask & IBV_QP_AV) && a->ah_attr.port_num > 1)
-		return -EINVAL;
-	if ((mask & IBV_QP_AV) && a->ah_attr.is_global && nic_gid_get(a->ah_attr.grh.sgid_index, &gid, NULL))
+	if ((mask & IBV_QP_AV) && check_path(nic, &a->ah_attr))
 		return -EINVAL;
 	if (mask & (IBV_QP_ALT_PATH | IBV_QP_CAP | IBV_QP_QKEY | IBV_QP_RATE_LIMIT))
 		return -EINVAL; /* no automatic path migration, no resizing, no datagrams, no pacing */
@@ -399,11 +406,11 @@ static void transport_attr(const struct nic_qp *qp, struct ib_qp_attr *t)
 	};
 }
 
-/* First contact. A number whose slot is nobody's is no error here: packets to it are lost, as they are on a
- * network. */
-static int connect_peer(struct nic_qp *qp, uint32_t dest_qpn)
+/* First contact. A number whose slot is nobody's, or a GID that is not of this host, is no error here:
+ * packets to it are lost, as they are on a network. */
+static int connect_peer(struct nic_qp *qp, const union ibv_gid *dgid, uint32_t dest_qpn)
 {
-	uint32_t slot = dest_qpn >> WIRE_SLOT_BITS;
+	uint32_t slot = nic_gid_is_here(dgid) ? dest_qpn >> WIRE_SLOT_BITS : 0;
 
 	atomic_store(&qp->peer_slot, slot);
 	if (slot == 0)
@@ -441,11 +448,11 @@ static int modify_locked(struct nic_qp *qp, const struct ibv_qp_attr *attr, int 
 		return -EINVAL;
 	if (!ib_qpstate_allowed(IBV_QPT_RC, cur, next, mask))
 		return -EINVAL;
-	err = check_attr(attr, mask);
+	err = check_attr(qp->nic, attr, mask);
 	if (err)
 		return err;
 	if (next == IBV_QPS_RTR && cur == IBV_QPS_INIT) {
-		err = connect_peer(qp, attr->dest_qp_num);
+		err = connect_peer(qp, &attr->ah_attr.grh.dgid, attr->dest_qp_num);
 		if (err)
 			return err;
 		/* What the peer's last connection had sent is in the ring still, perhaps, and would fit. */

@@ -97,13 +97,18 @@ UNPIN_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device
 #define PHYS_LINK_UP	5
 #define SPEED_100_MBITS 1000 /* in units of 100 Mb/s */
 
-static void fill_port(struct ibv_port_attr *attr)
+static enum nic_gid_layout layout_of(struct ibv_context *context)
+{
+	return nic_context_caps(to_context(context)->nic)->gids;
+}
+
+static void fill_port(struct ibv_context *context, struct ibv_port_attr *attr)
 {
 	*attr = (struct ibv_port_attr){
 		.state = IBV_PORT_ACTIVE,
 		.max_mtu = IBV_MTU_4096,
 		.active_mtu = IBV_MTU_4096,
-		.gid_tbl_len = NIC_GID_TABLE_LEN,
+		.gid_tbl_len = (int)nic_gid_rows(layout_of(context)),
 		.port_cap_flags = IBV_PORT_IP_BASED_GIDS,
 		.max_msg_sz = NIC_MAX_MSG,
 		.pkey_tbl_len = 1,
@@ -122,7 +127,7 @@ int query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_at
 
 	if (port_num != PORT_NUM)
 		return EINVAL;
-	fill_port(&all);
+	fill_port(context, &all);
 	give(attr, attr_size, &all, sizeof(all));
 	return 0;
 }
@@ -153,26 +158,24 @@ UNPIN_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port
 
 UNPIN_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
 {
+	struct ibv_gid_entry row;
 	int ret;
 
 	if (!context_is_ours(context))
 		return PASS(ibv_query_gid, NO_INT(ENODEV), context, port_num, index, gid);
 	if (port_num != PORT_NUM || index < 0)
 		return NO_INT(EINVAL);
-	ret = nic_gid_get((unsigned)index, gid, NULL);
-	if (ret == -ENODATA) { /* this call, unlike the newer one, gives empty rows */
-		memset(gid, 0, sizeof(*gid));
-		return 0;
-	}
-	return ret ? NO_INT(-ret) : 0;
+	ret = nic_gid_row(layout_of(context), (unsigned)index, &row);
+	if (ret && ret != -ENODATA)
+		return NO_INT(-ret);
+	*gid = row.gid; /* this call, unlike the newer one, gives empty rows, as zeros */
+	return 0;
 }
 
 UNPIN_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index,
 	struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
-	struct ibv_gid_entry all = {
-		.gid_index = gid_index, .port_num = PORT_NUM, .gid_type = IBV_GID_TYPE_ROCE_V2
-	};
+	struct ibv_gid_entry all;
 	int ret;
 
 	if (!context_is_ours(context))
@@ -182,7 +185,7 @@ UNPIN_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_nu
 		return EOPNOTSUPP;
 	if (port_num != PORT_NUM)
 		return EINVAL;
-	ret = nic_gid_get(gid_index, &all.gid, &all.ndev_ifindex);
+	ret = nic_gid_row(layout_of(context), gid_index, &all);
 	if (ret)
 		return -ret;
 	give(entry, entry_size, &all, sizeof(all));
@@ -200,12 +203,10 @@ UNPIN_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ib
 			_ibv_query_gid_table, -EOPNOTSUPP, context, entries, max_entries, flags, entry_size);
 	if (flags)
 		return -EOPNOTSUPP;
-	for (unsigned i = 0; i < NIC_GID_TABLE_LEN; i++) {
-		struct ibv_gid_entry all = {
-			.gid_index = i, .port_num = PORT_NUM, .gid_type = IBV_GID_TYPE_ROCE_V2
-		};
+	for (unsigned i = 0; i < nic_gid_rows(layout_of(context)); i++) {
+		struct ibv_gid_entry all;
 
-		if (nic_gid_get(i, &all.gid, &all.ndev_ifindex))
+		if (nic_gid_row(layout_of(context), i, &all))
 			continue;
 		if (n == max_entries)
 			return -EINVAL;
@@ -220,15 +221,15 @@ enum { TYPE_IB_ROCE_V1, TYPE_ROCE_V2 };
 
 static int query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned index, unsigned *type)
 {
-	union ibv_gid gid;
+	struct ibv_gid_entry row;
 	int ret;
 
 	if (port_num != PORT_NUM)
 		return NO_INT(EINVAL);
-	ret = nic_gid_get(index, &gid, NULL);
+	ret = nic_gid_row(layout_of(context), index, &row);
 	if (ret && ret != -ENODATA)
 		return NO_INT(-ret);
-	*type = ret ? TYPE_IB_ROCE_V1 : TYPE_ROCE_V2;
+	*type = ret || row.gid_type == IBV_GID_TYPE_ROCE_V1 ? TYPE_IB_ROCE_V1 : TYPE_ROCE_V2;
 	return 0;
 }
 

@@ -135,7 +135,7 @@ static int without_addresses(void)
 		return 2;
 	if (ifindex || used_rows() != 1)
 		return 3;
-	return gid.global.interface_id == nic_gid_eui64("") ? 0 : 4;
+	return nic_gid_is_here(&gid) ? 0 : 4;
 }
 
 static void without_any_address_there_is_one_of_the_host(void **state)
@@ -234,6 +234,107 @@ static void interfaces_that_are_down_have_no_rows(void **state)
 	in_child(down);
 }
 
+/* --- two rows per address ------------------------------------------------------------------------- */
+
+static bool row_is(unsigned index, enum ibv_gid_type type, const union ibv_gid *gid, uint32_t ifindex)
+{
+	struct ibv_gid_entry row;
+
+	return !nic_gid_row(NIC_GID_PAIRS, index, &row) && row.gid_type == type && row.gid_index == index &&
+	       row.port_num == 1 && row.ndev_ifindex == ifindex && !memcmp(&row.gid, gid, sizeof(*gid));
+}
+
+static void each_row_is_one_of_version_1_and_one_of_version_2(void **state)
+{
+	struct ibv_gid_entry port[2], row;
+
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(nic_gid_row(NIC_GID_PAIRS, i, &port[i]), 0);
+	assert_int_equal(port[0].gid_type, IBV_GID_TYPE_ROCE_V1);
+	assert_int_equal(port[1].gid_type, IBV_GID_TYPE_ROCE_V2);
+	assert_memory_equal(&port[0].gid, &port[1].gid, sizeof(port[0].gid));
+	assert_int_equal(port[0].gid.raw[0], 0xfe);
+	assert_int_equal(nic_gid_rows(NIC_GID_SINGLE), NIC_GID_TABLE_LEN);
+	for (unsigned i = 0; i < NIC_GID_TABLE_LEN; i++) {
+		union ibv_gid gid;
+		uint32_t ifindex;
+
+		if (nic_gid_get(i, &gid, &ifindex)) {
+			assert_int_equal(nic_gid_row(NIC_GID_PAIRS, 2 * i + 2, &row), -ENODATA);
+			assert_int_equal(nic_gid_row(NIC_GID_PAIRS, 2 * i + 3, &row), -ENODATA);
+			continue;
+		}
+		assert_true(row_is(2 * i + 2, IBV_GID_TYPE_ROCE_V1, &gid, ifindex));
+		assert_true(row_is(2 * i + 3, IBV_GID_TYPE_ROCE_V2, &gid, ifindex));
+		assert_int_equal(nic_gid_row(NIC_GID_SINGLE, i, &row), 0);
+		assert_int_equal(row.gid_type, IBV_GID_TYPE_ROCE_V2);
+		assert_memory_equal(&row.gid, &gid, sizeof(gid));
+	}
+	assert_int_equal(nic_gid_row(NIC_GID_PAIRS, nic_gid_rows(NIC_GID_PAIRS), &row), -EINVAL);
+	assert_int_equal(nic_gid_row(NIC_GID_SINGLE, NIC_GID_TABLE_LEN, &row), -EINVAL);
+}
+
+static int ipv4_only(void)
+{
+	union ibv_gid lo = { .raw = { [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1 } };
+	int ret = own_namespace();
+
+	if (ret)
+		return ret;
+	/* Without any address there is a row 3 too. */
+	if (nic_gid_row(NIC_GID_PAIRS, 3, &(struct ibv_gid_entry){ .gid_index = 0 }))
+		return 1;
+	if (loopback_flags(IFF_UP))
+		return 2;
+	let_it_age();
+	return row_is(3, IBV_GID_TYPE_ROCE_V2, &lo, if_nametoindex("lo")) ? 0 : 3;
+}
+
+static void row_3_is_version_2_with_the_first_IPv4_address(void **state)
+{
+	in_child(ipv4_only);
+}
+
+/* --- whose it is ---------------------------------------------------------------------------------- */
+
+static bool is_here(const char *address)
+{
+	union ibv_gid gid = { .raw = { 0 } };
+
+	if (strchr(address, ':')) {
+		inet_pton(AF_INET6, address, &gid);
+	} else {
+		gid.raw[10] = gid.raw[11] = 0xff;
+		inet_pton(AF_INET, address, &gid.raw[12]);
+	}
+	return nic_gid_is_here(&gid);
+}
+
+static int whose(void)
+{
+	struct ibv_gid_entry row;
+	int ret = own_namespace();
+
+	if (ret)
+		return ret;
+	if (loopback_flags(IFF_UP) || !is_here("127.0.0.1") || is_here("10.1.2.3"))
+		return 1;
+	/* At once, though the table is not read again yet. */
+	if (add_address("lo:1", "10.1.2.3") || !is_here("10.1.2.3") || is_here("10.1.2.4"))
+		return 2;
+	if (!is_here("127.9.8.7") || !is_here("::1") || is_here("::") || is_here("::2") || is_here("fe80::1"))
+		return 3;
+	for (unsigned i = 0; i < nic_gid_rows(NIC_GID_PAIRS); i++)
+		if (!nic_gid_row(NIC_GID_PAIRS, i, &row) && !nic_gid_is_here(&row.gid))
+			return 4;
+	return 0;
+}
+
+static void only_addresses_of_the_namespace_are_here(void **state)
+{
+	in_child(whose);
+}
+
 /* --- the host's identity -------------------------------------------------------------------------- */
 
 static int same_in_a_child(void)
@@ -306,6 +407,9 @@ int main(void)
 		cmocka_unit_test(rows_keep_their_index_while_their_address_exists),
 		cmocka_unit_test(more_addresses_than_rows_fill_the_table),
 		cmocka_unit_test(interfaces_that_are_down_have_no_rows),
+		cmocka_unit_test(each_row_is_one_of_version_1_and_one_of_version_2),
+		cmocka_unit_test(row_3_is_version_2_with_the_first_IPv4_address),
+		cmocka_unit_test(only_addresses_of_the_namespace_are_here),
 		cmocka_unit_test(the_guid_is_of_the_host_and_the_name),
 		cmocka_unit_test(a_child_of_a_busy_program_can_ask),
 	};

@@ -21,6 +21,8 @@ static int or_default(int value, int fallback)
 	return value == 0 ? fallback : value < 0 ? 0 : value;
 }
 
+static const union ibv_gid loopback = { .raw = { [15] = 1 } };
+
 void pair_connect(struct nic_qp *qp, uint32_t dest, const struct pair_options *o)
 {
 	struct ibv_qp_attr a = {
@@ -35,7 +37,8 @@ void pair_connect(struct nic_qp *qp, uint32_t dest, const struct pair_options *o
 		.rq_psn = 0xfffff0,
 		.max_dest_rd_atomic = (uint8_t)or_default(o->max_rd, 4),
 		.min_rnr_timer = 1,
-		.ah_attr = { .port_num = 1 } };
+		.ah_attr = {
+			.is_global = 1, .port_num = 1, .grh = { .dgid = o->dgid ? *o->dgid : loopback } } };
 	assert_int_equal(
 		0, nic_qp_modify(qp, &a,
 			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

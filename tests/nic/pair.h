@@ -19,12 +19,13 @@ struct pair {
 };
 
 struct pair_options {
-	int max_wr;    /* default 64 */
-	int cqe;       /* default 256 */
-	int max_rd;    /* default 4 */
-	int rnr_retry; /* default 7; -1 stands for 0 */
-	int timeout;   /* default 14 */
-	int retry_cnt; /* default 7 */
+	int max_wr;		   /* default 64 */
+	int cqe;		   /* default 256 */
+	int max_rd;		   /* default 4 */
+	int rnr_retry;		   /* default 7; -1 stands for 0 */
+	int timeout;		   /* default 14 */
+	int retry_cnt;		   /* default 7 */
+	const union ibv_gid *dgid; /* default ::1 */
 };
 
 /* Fails the test when anything goes wrong. The device's name is private to the process. */

@@ -48,7 +48,7 @@ static const struct ibv_qp_attr init_ok = { .qp_state = IBV_QPS_INIT, .port_num 
 static const struct ibv_qp_attr rtr_ok = { .qp_state = IBV_QPS_RTR,
 	.path_mtu = IBV_MTU_4096,
 	.dest_qp_num = 0xffe555,
-	.ah_attr = { .port_num = 1 } };
+	.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = { .raw = { [15] = 1 } } } } };
 static const struct ibv_qp_attr rts_ok = { .qp_state = IBV_QPS_RTS };
 
 static void every_step_needs_its_attributes(void **state)
@@ -102,6 +102,30 @@ static void values_out_of_range_change_nothing(void **state)
 		assert_int_equal(-EINVAL, nic_qp_modify(qp, &row[i].attr, row[i].mask));
 		assert_int_equal(IBV_QPS_RTR, pair_state(qp));
 	}
+	assert_int_equal(0, nic_qp_destroy(qp));
+	pair_close(&p);
+}
+
+/* As the kernel does for RoCE: the path needs a GRH, a source GID that the table has, and a port. */
+static void a_path_that_an_Ethernet_port_cannot_have_is_refused(void **state)
+{
+	struct ibv_qp_attr attr[4] = { rtr_ok, rtr_ok, rtr_ok, rtr_ok };
+	struct nic_qp *qp;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, NULL);
+	qp = lone_qp(&p);
+	attr[0].ah_attr.is_global = 0;
+	attr[1].ah_attr.grh.sgid_index = NIC_GID_TABLE_LEN - 1;
+	attr[2].ah_attr.port_num = 0;
+	attr[3].ah_attr.port_num = 2;
+	assert_int_equal(0, nic_qp_modify(qp, &init_ok, INIT_MASK));
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(-EINVAL, nic_qp_modify(qp, &attr[i], RTR_MASK));
+		assert_int_equal(IBV_QPS_INIT, pair_state(qp));
+	}
+	assert_int_equal(0, nic_qp_modify(qp, &rtr_ok, RTR_MASK));
 	assert_int_equal(0, nic_qp_destroy(qp));
 	pair_close(&p);
 }
@@ -323,6 +347,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_step_needs_its_attributes),
 		cmocka_unit_test(values_out_of_range_change_nothing),
+		cmocka_unit_test(a_path_that_an_Ethernet_port_cannot_have_is_refused),
 		cmocka_unit_test(query_tells_what_was_set),
 		cmocka_unit_test(posting_needs_a_state_that_takes_it),
 		cmocka_unit_test(a_request_that_is_not_offered_is_refused_where_it_stands),

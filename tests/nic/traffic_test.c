@@ -91,6 +91,7 @@ static void connect_qp(struct nic_qp *qp, uint32_t dest)
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = 1,
 		.max_rd_atomic = 4,
+		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = { .raw = { [15] = 1 } } } },
 		.timeout = 14,
 		.retry_cnt = 7,
 		.rnr_retry = 7 };

@@ -94,7 +94,7 @@ struct address end_address(struct end *e)
 {
 	struct address a = { .qpn = e->qp->qp_num, .psn = e->psn };
 
-	check_int(ibv_query_gid(e->ctx, 1, 0, &a.gid), 0);
+	check_int(ibv_query_gid(e->ctx, 1, e->opt.gid, &a.gid), 0);
 	return a;
 }
 
@@ -107,7 +107,9 @@ void end_connect(struct end *e, const struct address *peer)
 		.rq_psn = peer->psn,
 		.max_dest_rd_atomic = e->opt.rd_atomic,
 		.min_rnr_timer = e->opt.min_rnr_timer,
-		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = peer->gid, .hop_limit = 1 } },
+		.ah_attr = { .is_global = 1,
+			.port_num = 1,
+			.grh = { .dgid = peer->gid, .sgid_index = e->opt.gid, .hop_limit = 1 } },
 	};
 
 	check_int(ibv_modify_qp(e->qp, &attr,

@@ -39,6 +39,7 @@ struct options {
 	uint8_t timeout;       /* [14] */
 	uint8_t rd_atomic;     /* [16] */
 	enum ibv_mtu mtu;      /* [1024] */
+	uint8_t gid;	       /* [0], row of the GID table */
 };
 
 struct end {

@@ -147,6 +147,58 @@ static void implicit_regions_can_be_hidden(void)
 	behaves(&without);
 }
 
+/* All ways to ask agree: with the pairs, each second row is RoCE v2 of the GID before it. */
+static void check_table(struct ibv_context *ctx, bool pairs)
+{
+	struct ibv_gid_entry table[256], one;
+	struct ibv_port_attr port;
+	ssize_t n = ibv_query_gid_table(ctx, table, COUNT(table), 0);
+	union ibv_gid gid;
+
+	check_int(ibv_query_port(ctx, 1, &port), 0);
+	check(n >= (pairs ? 4 : 1) && n <= port.gid_tbl_len);
+	for (ssize_t i = 0; i < n; i++) {
+		uint32_t row = table[i].gid_index;
+		bool v1 = pairs && row % 2 == 0;
+
+		check_int(table[i].gid_type, v1 ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_ROCE_V2);
+		check_int(ibv_query_gid_ex(ctx, 1, row, &one, 0), 0);
+		check(!memcmp(&one, &table[i], sizeof(one)));
+		check_int(ibv_query_gid(ctx, 1, (int)row, &gid), 0);
+		check(!memcmp(&gid, &one.gid, sizeof(gid)));
+		if (pairs)
+			check(!memcmp(&table[i].gid, &table[i - i % 2].gid, sizeof(gid)));
+	}
+	check_int(ibv_query_gid_ex(ctx, 1, (uint32_t)port.gid_tbl_len - 1, &one, 0), ENODATA);
+	check(ibv_query_gid_ex(ctx, 1, (uint32_t)port.gid_tbl_len, &one, 0) != 0);
+}
+
+/* What every recipe for a ConnectX names: row 3. All rows lead to the same peer. */
+static void a_connectx_has_two_rows_per_address(void)
+{
+	struct options opt = { .gid = 3 };
+	struct pair p;
+
+	check_sys(setenv("UNPIN_PROFILE", "mlx5", 1) == 0);
+	for (opt.gid = 0; opt.gid < 4; opt.gid++) {
+		pair_open(&p, &opt);
+		check_table(p.a.ctx, true);
+		post_recv(&p.b, NULL, NULL, 0);
+		post(&p.a, IBV_WR_SEND, NULL, NULL, 0, NULL, 0);
+		wait_for(&p.a, IBV_WC_SUCCESS);
+		wait_for(&p.b, IBV_WC_SUCCESS);
+		pair_close(&p);
+	}
+}
+
+static void other_profiles_have_one_row_per_address(void)
+{
+	struct ibv_context *ctx = device_open();
+
+	check_table(ctx, false);
+	check_int(ibv_close_device(ctx), 0);
+}
+
 /* The device is listed, since other programs ask for lists too; opening it says what is wrong. */
 static void a_wrong_setting_opens_no_device(void)
 {
@@ -181,6 +233,8 @@ int main(int argc, char **argv)
 		CASE(a_device_without_paging_refuses_on_demand),
 		CASE(stale_firmware_takes_on_demand_and_pins),
 		CASE(implicit_regions_can_be_hidden),
+		CASE(a_connectx_has_two_rows_per_address),
+		CASE(other_profiles_have_one_row_per_address),
 		CASE(a_wrong_setting_opens_no_device),
 	};
 
