@@ -277,6 +277,14 @@ static void packet_over(struct nic_qp *qp, enum ib_lane l, bool answered)
 	nic_rx_put(qp->nic, rx);
 }
 
+/* A queue pair's number says who sent: what a peer of an earlier connection still sends, or the peer of
+ * another queue pair that had this number, is not for this one, whatever its sequence number. */
+static bool is_from_peer(const struct nic_qp *qp, const struct wire_rx *rx)
+{
+	return rx->src_slot == atomic_load_explicit(&qp->peer_slot, memory_order_relaxed) &&
+	       rx->src_qpn == qp->ib.attr.dest_qpn;
+}
+
 /* Hands the lane, which is idle, its next packet. false: there is none. */
 static bool feed(struct nic_qp *qp, enum ib_lane l, uint64_t now)
 {
@@ -293,8 +301,7 @@ static bool feed(struct nic_qp *qp, enum ib_lane l, uint64_t now)
 	counter_add(&qp->nic->seg->dev.rx_bytes, rx->paylen);
 	/* Decoded once on arrival to find the lane: it cannot fail now. */
 	ib_packet_decode(&pkt, rx->hdr, rx->hdrlen);
-	if (rx->src_slot != atomic_load_explicit(&qp->peer_slot, memory_order_relaxed) ||
-		ib_rx(&qp->ib, &pkt, rx->paylen, now)) {
+	if (!is_from_peer(qp, rx) || ib_rx(&qp->ib, &pkt, rx->paylen, now)) {
 		lane->current = NULL;
 		nic_rx_drop(qp->nic, rx);
 	}

@@ -204,6 +204,36 @@ static void a_stopped_peer_is_waited_for(void)
 	end_close(&e);
 }
 
+/* Where packets may be lost, nobody can tell a stopped peer from them. */
+static void on_an_impaired_fabric_a_stopped_peer_is_given_up(void)
+{
+	enum behaviour how = SIT;
+	struct options opt = { .retry_set = true, .retry_cnt = 1, .rnr_retry = 7, .timeout = 8 };
+	struct peer peer;
+	struct end e;
+
+	check_sys(setenv("UNPIN_LOSS", "0.0001%", 1) == 0);
+	peer = peer_start(serve, &how);
+	end_open(&e, &opt);
+	exchange(&e, peer.sock);
+	check_sys(kill(peer.pid, SIGSTOP) == 0);
+	post(&e, IBV_WR_RDMA_WRITE, NULL, NULL, 0, NULL, 0);
+	/* It may have been through before the peer stopped; this one cannot. */
+	check_int(waitpid(peer.pid, NULL, WUNTRACED), peer.pid);
+	post(&e, IBV_WR_RDMA_WRITE, NULL, NULL, 0, NULL, 0);
+	for (;;) {
+		struct ibv_wc wc = wait_any(&e);
+
+		if (wc.status == IBV_WC_SUCCESS)
+			continue;
+		check_int(wc.status, IBV_WC_RETRY_EXC_ERR);
+		break;
+	}
+	check_sys(kill(peer.pid, SIGKILL) == 0);
+	peer_wait(&peer);
+	end_close(&e);
+}
+
 /* Tells its address, hears ours, connects, and sits. */
 static void meet_and_sit(int sock, void *arg)
 {
@@ -365,6 +395,7 @@ int main(int argc, char **argv)
 		CASE(it_may_die_at_any_moment_of_the_first_contact),
 		CASE(a_request_posted_after_the_death_fails_too),
 		CASE(a_stopped_peer_is_waited_for),
+		CASE(on_an_impaired_fabric_a_stopped_peer_is_given_up),
 		CASE(the_last_receiver_may_exit_at_once),
 		CASE(a_peer_that_destroyed_its_queue_pair_is_an_error_too),
 	};
