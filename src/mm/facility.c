@@ -2,7 +2,6 @@
 #include "mm/facility.h"
 
 #include <errno.h>
-#include <liburing.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include "mm/page.h"
 #include "mm/pressure.h"
 #include "mm/residency.h"
+#include "mm/ringmake.h"
 #include "mm/uffd.h"
 #include "mm/vma.h"
 
@@ -26,7 +26,6 @@
 #endif
 
 static int probe_populate(void);
-static int probe_io_uring(void);
 static int probe_process_vm(void);
 static int probe_sched_slice(void);
 
@@ -39,7 +38,7 @@ static const struct {
 	[MM_PAGEMAP_SCAN] = { "pagemap_scan", residency_probe_scan },
 	[MM_PAGEMAP] = { "pagemap", residency_probe_pagemap },
 	[MM_PROCMAP_QUERY] = { "procmap_query", vma_probe_query },
-	[MM_IO_URING] = { "io_uring", probe_io_uring },
+	[MM_IO_URING] = { "io_uring", ring_probe },
 	[MM_PROCESS_VM] = { "process_vm", probe_process_vm },
 	[MM_SCHED_SLICE] = { "sched_slice", probe_sched_slice },
 	[MM_PSI] = { "psi", pressure_probe_stall },
@@ -79,20 +78,6 @@ static int probe_populate(void)
 	if (raw_madvise(page, page_size(), MADV_POPULATE_READ))
 		err = -errno;
 	raw_munmap(page, page_size());
-	return err;
-}
-
-static int probe_io_uring(void)
-{
-	struct iovec none = { NULL, 0 };
-	struct io_uring ring;
-	int err = io_uring_queue_init(2, &ring, 0);
-
-	if (err)
-		return err;
-	/* An empty slot that can be filled later: 5.13. */
-	err = io_uring_register_buffers(&ring, &none, 1);
-	io_uring_queue_exit(&ring);
 	return err;
 }
 

@@ -18,6 +18,7 @@
 #include "base/lock.h"
 #include "mm/facility.h"
 #include "mm/procfd.h"
+#include "mm/ringmake.h"
 
 /* The first ring is small: most programs pin a few buffers. The kernel allows 16384 slots in a ring. */
 #define FIRST_SLOTS 512u
@@ -77,29 +78,6 @@ static bool patience(uint64_t *until)
 
 /* ---- Rings ---- */
 
-/* A small ring with a table of empty slots. */
-static int make_uring(struct io_uring *uring, unsigned slots)
-{
-	struct iovec *empty;
-	int err = io_uring_queue_init(8, uring, 0);
-
-	if (err)
-		return err;
-	io_uring_ring_dontfork(uring);
-	uring->ring_fd = procfd_raise(uring->ring_fd);
-	uring->enter_ring_fd = uring->ring_fd;
-	err = io_uring_register_buffers_sparse(uring, slots);
-	if (err == -EINVAL) {
-		/* Before 5.19: a table of empty buffers. */
-		empty = calloc(slots, sizeof(*empty));
-		err = empty ? io_uring_register_buffers(uring, empty, slots) : -ENOMEM;
-		free(empty);
-	}
-	if (err)
-		io_uring_queue_exit(uring);
-	return err;
-}
-
 static int make_pipe(struct ring *r)
 {
 	if (pipe2(r->pipe, O_CLOEXEC | O_NONBLOCK))
@@ -117,11 +95,14 @@ static int make_ring(unsigned slots, struct ring **out)
 	*out = NULL;
 	if (!r)
 		return -ENOMEM;
-	err = make_uring(&r->uring, slots);
+	/* The pipe first: a ring is not ended by this thread. */
+	err = make_pipe(r);
 	if (!err) {
-		err = make_pipe(r);
-		if (err)
-			io_uring_queue_exit(&r->uring);
+		err = ring_make(slots, &r->uring);
+		if (err) {
+			procfd_close(r->pipe[0]);
+			procfd_close(r->pipe[1]);
+		}
 	}
 	if (err) {
 		free(r);
