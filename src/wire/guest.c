@@ -11,11 +11,13 @@
 #include "wire/channel.h"
 #include "wire/inbound.h"
 #include "wire/meet.h"
+#include "wire/names.h"
 #include "wire/peer.h"
 
 #define HELLO_NS    NSEC_PER_SEC /* a connection that says nothing for so long is closed */
 #define VERIFY_NS   (10 * NSEC_PER_SEC)
 #define MAX_SILENT  64u /* of those at a time; the oldest makes room */
+#define MAX_STRANGE 8u	/* of those, of other users, likewise */
 #define MAX_ACCEPTS 256 /* in one service call */
 
 static struct guest *guest_new(struct wire *w, int sock, uint64_t now)
@@ -47,6 +49,8 @@ static void guest_leave(struct guest *g)
 		p = NULL;
 	if (!g->greeted)
 		w->nguests--;
+	if (g->stranger)
+		w->nstrangers--;
 	if (g->waits)
 		w->nwaiting--;
 	g->greeted = true;
@@ -56,9 +60,11 @@ static void guest_leave(struct guest *g)
 	g->memfd = g->doorfd = -1;
 	peer_unwatch(w, g->sock);
 	if (g->sock >= 0) {
-		meet_leave(g->sock);
+		if (!g->stranger)
+			meet_leave(g->sock); /* to another user not a word */
 		shutdown(g->sock, SHUT_RDWR);
 	}
+	g->stranger = false;
 	fds_close(&w->fds, &g->sock);
 	fds_close(&w->fds, &g->pidfd);
 	list_del(&g->node);
@@ -69,6 +75,14 @@ static void guest_leave(struct guest *g)
 	}
 }
 
+/* What cannot become better: it need not wait. */
+static void refuse_for_good(struct guest *g, const char *why)
+{
+	complain(g->w, "process %d %s: its connection is refused", (int)g->pid, why);
+	meet_refuse(g->sock);
+	guest_leave(g);
+}
+
 static void refuse(struct guest *g, const char *why)
 {
 	complain(g->w, "process %d %s: its connection is refused", (int)g->pid, why);
@@ -77,6 +91,23 @@ static void refuse(struct guest *g, const char *why)
 
 enum verdict { VERDICT_YES, VERDICT_NO, VERDICT_LATER };
 
+/* Is it the guest's process that listens at the other end? It did so as our user. Closes the socket. */
+static bool holds(struct guest *g, int sock)
+{
+	struct meet_peer who;
+	bool yes = !meet_credentials(sock, &who) && who.euid == g->w->euid;
+	int fd;
+
+	if (yes && !who.pid) {
+		fd = meet_pidfd(sock, 0);
+		who.key = fd < 0 ? 0 : meet_key(fd);
+		if (fd >= 0)
+			fd_close(fd);
+	}
+	fd_close(sock);
+	return yes && who.key && who.key == g->key;
+}
+
 /*
  * Does the slot belong to the process that says so? Its name must. A process that has just ended, or closed
  * the device, has no names any more, and its last words are to be heard: then it is enough that nobody else
@@ -84,23 +115,15 @@ enum verdict { VERDICT_YES, VERDICT_NO, VERDICT_LATER };
  */
 static enum verdict owns_slot(struct guest *g, uint64_t now)
 {
-	struct wire *w = g->w;
-	struct meet_name name;
-	struct meet_peer who;
-	int sock, err;
+	int sock = names_call(g->w->euid, g->w->device, g->slot);
 
-	if (meet_name(&name, w->euid, w->device, g->slot))
-		return VERDICT_NO;
-	sock = meet_connect(&name);
 	if (sock == -ECONNREFUSED && (meet_dead(g->pidfd) || meet_ended(g->sock)))
 		return VERDICT_YES;
 	if (sock == -ECONNREFUSED && now >= g->deadline)
 		return VERDICT_NO;
 	if (sock < 0)
 		return VERDICT_LATER;
-	err = meet_credentials(sock, &who);
-	fd_close(sock);
-	return !err && who.pid == g->pid && who.euid == w->euid ? VERDICT_YES : VERDICT_NO;
+	return holds(g, sock) ? VERDICT_YES : VERDICT_NO;
 }
 
 static int answer(struct guest *g)
@@ -125,11 +148,9 @@ static int admit(struct guest *g, struct peer *p)
 	 * first that comes. Without it the sender would wake nobody: a user may have but so many descriptors
 	 * on their way. Of one that finds nobody the socket tells. */
 	err = answer(g) && !meet_ended(g->sock) ? -EAGAIN : 0;
-	if (!err && !p->pid && g->pidfd >= 0) {
-		err = peer_know(p, g->pid, g->pidfd);
+	if (!err && !p->key) {
+		err = peer_know(p, &(struct meet_peer){ g->pid, w->euid, g->pidfd, g->key });
 		g->pidfd = -1;
-	} else if (!err && !p->pid) {
-		p->pid = g->pid;
 	}
 	if (!err)
 		err = inbound_attach(in);
@@ -163,7 +184,7 @@ static int admit(struct guest *g, struct peer *p)
  * the same end. A connection that lives is a later device's. */
 static bool are_last_words(const struct peer *p, const struct guest *g)
 {
-	return p->drain && !p->rx && p->pid == g->pid && (meet_dead(g->pidfd) || meet_ended(g->sock));
+	return p->drain && !p->rx && p->key == g->key && (meet_dead(g->pidfd) || meet_ended(g->sock));
 }
 
 /* The peer record for a guest whose slot is verified, or the reason why there is none (yet). */
@@ -179,14 +200,14 @@ static enum verdict place_for(struct guest *g, struct peer **out)
 	}
 	if (p->ending)
 		return are_last_words(p, g) ? VERDICT_YES : VERDICT_LATER;
-	if (p->pid && p->pid != g->pid) {
+	if (p->key && p->key != g->key) {
 		/* The name has a new owner, so the old one is gone even if the news is still on its way. */
 		peer_end_of_socket(p, -ENOTCONN);
 		return VERDICT_LATER;
 	}
 	/* One at a time. */
 	if (!p->rx && p->caller && p->caller != g)
-		return p->caller->pid != g->pid || meet_ended(p->caller->sock) ? VERDICT_LATER : VERDICT_NO;
+		return p->caller->key != g->key || meet_ended(p->caller->sock) ? VERDICT_LATER : VERDICT_NO;
 	if (!p->rx)
 		return VERDICT_YES;
 	if (!meet_ended(p->rx->sock))
@@ -217,7 +238,7 @@ static void settle(struct guest *g, uint64_t now)
 
 	p = peer_of(w, g->slot);
 	/* One that we reached under that name needs no second proof. */
-	if (!p || p->ending || !p->tx || p->tx->sock < 0 || p->pid != g->pid)
+	if (!p || p->ending || !p->tx || p->tx->sock < 0 || p->key != g->key)
 		v = owns_slot(g, now);
 	if (v == VERDICT_NO || (v == VERDICT_LATER && now >= g->deadline + VERIFY_NS)) {
 		refuse(g, "claims a slot that is not its own");
@@ -248,10 +269,41 @@ static void settle(struct guest *g, uint64_t now)
 	}
 }
 
+/*
+ * A process that opened the device as our user and has become another since (setuid) keeps its slot, and with
+ * it what it may do. Only its descriptors are of interest here, and they are left where they are until the
+ * slot is proven.
+ */
+static bool stranger_proves(struct guest *g)
+{
+	struct wire *w = g->w;
+	struct layout_message m;
+	int sock, err = meet_peek(g->sock, &m);
+
+	if (err == -EAGAIN)
+		return false;
+	if (!err && m.magic == LAYOUT_HELLO_MAGIC && m.slot && m.slot < LAYOUT_QPS) {
+		sock = names_call(w->euid, w->device, m.slot);
+		if (sock >= 0 && holds(g, sock)) {
+			g->stranger = false;
+			w->nstrangers--;
+			return true;
+		}
+	}
+	complain(w, "process %d of another user tried to connect to slot %u", (int)g->pid, w->slot);
+	guest_leave(g);
+	return false;
+}
+
 static void hear_hello(struct guest *g, uint64_t now)
 {
+	struct meet_peer who = { g->pid, g->w->euid, -1, g->key };
 	struct layout_message m;
-	int fd[2], err = meet_receive(g->sock, LAYOUT_HELLO_MAGIC, &m, fd, 2);
+	int fd[2], err;
+
+	if (g->stranger && !stranger_proves(g))
+		return;
+	err = meet_receive(g->sock, LAYOUT_HELLO_MAGIC, &m, fd, 2);
 
 	if (err == -EAGAIN)
 		return;
@@ -276,17 +328,21 @@ static void hear_hello(struct guest *g, uint64_t now)
 		refuse(g, "claims a slot that does not exist");
 		return;
 	}
-	g->pidfd = peer_open_pidfd(g->w, g->sock, g->pid);
-	/* Its process has ended, or has closed the device: there is nothing left to watch. */
-	if (g->pidfd == -ESRCH && meet_ended(g->sock)) {
-		g->pidfd = -1;
-	} else if (g->pidfd < 0) {
-		refuse(g, g->pidfd == -EMFILE || g->pidfd == -ENFILE
-				  ? "cannot be watched: too many files are open"
-				  : "cannot be watched");
-		return;
-	}
-	settle(g, now);
+	err = peer_identify(g->w, g->sock, &who);
+	g->pidfd = who.pidfd;
+	g->key = who.key;
+	/* Else its process has ended, or has closed the device: there is nothing left to watch. */
+	if (!err || (err == -ESRCH && meet_ended(g->sock)))
+		settle(g, now);
+	else if (err == -EXDEV)
+		refuse_for_good(g,
+			"is in another pid namespace, and this kernel cannot tell who it is (Linux 6.9 "
+			"can)");
+	else if (err == -EACCES)
+		refuse_for_good(g, "is of another user, whom this user namespace does not map either");
+	else
+		refuse(g, err == -EMFILE || err == -ENFILE ? "cannot be watched: too many files are open"
+							   : "cannot be watched");
 }
 
 void guest_event(struct guest *g, uint64_t now)
@@ -303,21 +359,31 @@ static void send_away(int sock)
 	fd_close(sock);
 }
 
+/* The oldest that has said nothing makes room. */
+static void make_room(struct wire *w, bool stranger)
+{
+	list_for_each (node, &w->guests) {
+		struct guest *oldest = container_of(node, struct guest, node);
+
+		if (!oldest->greeted && (oldest->stranger || !stranger)) {
+			guest_leave(oldest);
+			return;
+		}
+	}
+}
+
 static void welcome(struct wire *w, int sock, uint64_t now)
 {
 	struct meet_peer who;
 	struct guest *g;
+	bool stranger;
 
 	if (meet_credentials(sock, &who) || !fds_discard_ready()) {
 		send_away(sock);
 		return;
 	}
-	if (!who.pid) {
-		complain(w, "a process in a pid namespace that is not visible here tried to connect");
-		send_away(sock);
-		return;
-	}
-	if (who.euid != w->euid) {
+	stranger = who.euid != w->euid && who.pid != getpid();
+	if (stranger && !who.pid) { /* whom no slot could be proven of */
 		complain(w, "process %d of user %u tried to connect to slot %u", (int)who.pid,
 			(unsigned)who.euid, w->slot);
 		fd_close(sock); /* not a word */
@@ -326,15 +392,10 @@ static void welcome(struct wire *w, int sock, uint64_t now)
 	sock = fds_add(&w->fds, sock);
 	if (sock < 0)
 		return;
-	if (w->nguests >= MAX_SILENT)
-		list_for_each (node, &w->guests) {
-			struct guest *oldest = container_of(node, struct guest, node);
-
-			if (!oldest->greeted) {
-				guest_leave(oldest);
-				break;
-			}
-		}
+	if (stranger && w->nstrangers >= MAX_STRANGE)
+		make_room(w, true);
+	else if (w->nguests >= MAX_SILENT)
+		make_room(w, false);
 	g = guest_new(w, sock, now);
 	if (!g) {
 		meet_leave(sock);
@@ -342,6 +403,9 @@ static void welcome(struct wire *w, int sock, uint64_t now)
 		return;
 	}
 	g->pid = who.pid;
+	g->key = who.key;
+	g->stranger = stranger;
+	w->nstrangers += stranger;
 	if (peer_watch(w, sock, &g->on_sock))
 		guest_leave(g);
 	else

@@ -17,8 +17,10 @@ struct guest {
 	struct wire *w;
 	int sock, pidfd; /* pidfd: -1 before the hello, and if its process had ended by then */
 	pid_t pid;
+	uint64_t key;	   /* its process (meet.h); 0: unknown */
 	uint64_t deadline; /* for the hello, or the end of one whose name is gone */
 	bool greeted;	   /* hello is here: slot, memfd and doorfd are valid */
+	bool stranger;	   /* not greeted, and of another user now: its slot is proven before it is heard */
 	bool waits;	   /* and counted among those that wait for a verdict */
 	uint32_t slot;
 	int memfd, doorfd; /* of unknown kind */

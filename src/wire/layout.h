@@ -20,6 +20,7 @@
 #define LAYOUT_VERSION 2u
 #define LAYOUT_NO_SLOT 0xffu /* the payload is in the descriptor */
 #define LAYOUT_QPS     (1u << WIRE_SLOT_BITS)
+#define LAYOUT_APART   3840u /* slots from here on have names that end in random digits (names.h) */
 
 /*
  * A descriptor: two cache lines, of which a small packet touches one.
@@ -88,10 +89,11 @@ struct layout_door {
 /* The first message of either side: hello carries two descriptors (channel memory, the sender's door), the
  * answer one (the receiver's door). Nothing goes before them. Every other message is one byte: a wake-up, a
  * nudge (wire/watch.h), or the last one of a side that ends the connection and lives on (a process that dies
- * says nothing). */
+ * says nothing): goodbye, or, before any answer, that the two can never meet. */
 #define LAYOUT_GOODBYE 0
 #define LAYOUT_WAKE    1
 #define LAYOUT_NUDGE   2
+#define LAYOUT_NEVER   3
 
 struct layout_message {
 	uint64_t magic;

@@ -3,10 +3,13 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -17,6 +20,13 @@
 #endif
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
+#endif
+
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+#ifndef PID_FS_MAGIC
+#define PID_FS_MAGIC 0x50494446
 #endif
 
 #define BACKLOG	  4096
@@ -109,7 +119,14 @@ int meet_credentials(int sock, struct meet_peer *p)
 	p->pid = cred.pid;
 	p->euid = cred.uid;
 	p->pidfd = -1;
+	p->key = (uint64_t)cred.pid;
 	return 0;
+}
+
+/* The kernel does not have it, or a filter forbids it. */
+static bool is_refusal(int err)
+{
+	return err == ENOPROTOOPT || err == ENOSYS || err == EPERM || err == EACCES || err == EOPNOTSUPP;
 }
 
 int meet_pidfd(int sock, pid_t pid)
@@ -120,19 +137,40 @@ int meet_pidfd(int sock, pid_t pid)
 	if (!getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &len))
 		return fd;
 	/* Before Linux 6.16 there is none of a process that has been reaped. */
-	if (errno != ENOPROTOOPT)
-		return errno == EINVAL || errno == ENODATA ? -ESRCH : -errno;
+	if (errno == EINVAL || errno == ENODATA || errno == ESRCH)
+		return -ESRCH;
+	if (!is_refusal(errno))
+		return -errno;
+	if (!pid)
+		return -EXDEV;
 	/* Before Linux 6.5. The number may have been given to another process since; that the peer still
 	 * holds its end makes it very likely the right one (a child that inherited the socket could outlive
 	 * it). */
 	fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (fd < 0)
-		return -errno;
+		return is_refusal(errno) ? -EOPNOTSUPP : -errno;
 	if (meet_ended(sock)) {
 		fd_close(fd);
 		return -ESRCH;
 	}
 	return fd;
+}
+
+uint64_t meet_key(int pidfd)
+{
+	struct statfs fs;
+	struct stat st;
+
+	if (fstatfs(pidfd, &fs) || fs.f_type != PID_FS_MAGIC || fstat(pidfd, &st))
+		return 0;
+	return st.st_ino | 1ull << 63;
+}
+
+bool meet_same_user(int pidfd, pid_t pid)
+{
+	if (pidfd >= 0)
+		return !syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0);
+	return pid > 0 && !kill(pid, 0);
 }
 
 static int events_now(int fd, short events)
@@ -226,8 +264,19 @@ int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, un
 		return -ENOTCONN;
 	if (got == 1 && *(char *)m == LAYOUT_GOODBYE)
 		return -ESHUTDOWN;
+	if (got == 1 && *(char *)m == LAYOUT_NEVER)
+		return -ECONNABORTED;
 	return got == sizeof(*m) && m->magic == magic && m->version != LAYOUT_VERSION ? -EPROTONOSUPPORT
 										      : -EPROTO;
+}
+
+int meet_peek(int sock, struct layout_message *m)
+{
+	long got = syscall(SYS_recvfrom, sock, m, sizeof(*m), MSG_DONTWAIT | MSG_PEEK, NULL, NULL);
+
+	if (got < 0)
+		return errno == EAGAIN || errno == EINTR ? -EAGAIN : -EPROTO;
+	return got == sizeof(*m) ? 0 : -EPROTO;
 }
 
 static void say(int sock, char what)
@@ -248,6 +297,11 @@ void meet_nudge(int sock)
 void meet_leave(int sock)
 {
 	say(sock, LAYOUT_GOODBYE);
+}
+
+void meet_refuse(int sock)
+{
+	say(sock, LAYOUT_NEVER);
 }
 
 int meet_hear(int sock, uint32_t *nudges)

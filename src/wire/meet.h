@@ -20,11 +20,16 @@ struct meet_name {
 	socklen_t len;
 };
 
-/* Who is at the other end: as the kernel recorded it when the other end called connect or listen. */
+/*
+ * Who is at the other end: as the kernel recorded it when the other end called connect or listen. Two ends
+ * with the same key, not 0, are of one process: its pid, or, for one in a pid namespace that cannot be looked
+ * into from here (pid is 0), what meet_key() says.
+ */
 struct meet_peer {
 	pid_t pid;
 	uid_t euid;
 	int pidfd;
+	uint64_t key;
 };
 
 /* "unpin/<euid>/<device>/<slot>". -ENAMETOOLONG; -EINVAL: the device's name is empty or has a slash. */
@@ -35,12 +40,23 @@ int meet_listen(const struct meet_name *n);
 int meet_connect(const struct meet_name *n);
 /* The next waiting connection. -EAGAIN: none; -EMFILE, -ENFILE. */
 int meet_accept(int listener);
-/* Pid and user of the other end. 0 or a negative errno; pidfd is not filled in. */
+/* Pid and user of the other end. 0 or a negative errno; pidfd is -1, and key is 0 when pid is. */
 int meet_credentials(int sock, struct meet_peer *p);
-/* A pidfd of the other end's process. -ESRCH: it has died and been reaped, cannot be seen from this pid
- * namespace, or (before Linux 6.5) has closed its end, so that nothing says any more whose number it is.
- * Other negative errno (descriptors, a filter). */
+/* A pidfd of the other end's process. -ESRCH: it has died and been reaped, or (before Linux 6.5) has closed
+ * its end, so that nothing says any more whose number it is. -EOPNOTSUPP: the kernel has, or permits, no
+ * pidfds; -EXDEV: none of a process in another pid namespace (pid is 0). Other negative errno
+ * (descriptors). */
 int meet_pidfd(int sock, pid_t pid);
+/* The key of a process by its pidfd: the number of its inode, which no other process gets. 0: before Linux
+ * 6.9 there is none. */
+uint64_t meet_key(int pidfd);
+/*
+ * Does the kernel take this process and the other for the same user's? The numbers of users may not tell: all
+ * that a user namespace does not map look alike. Asks with signal 0, by pidfd, or by pid when that is -1.
+ */
+bool meet_same_user(int pidfd, pid_t pid);
+/* Reads the message that waits, and leaves it and its descriptors where they are. 0, -EAGAIN, -EPROTO. */
+int meet_peek(int sock, struct layout_message *m);
 /* Has the process behind the pidfd died? */
 bool meet_dead(int pidfd);
 /* Has the other end closed or shut down its socket? (What it sent before may still be unread.) */
@@ -49,9 +65,9 @@ bool meet_ended(int sock);
 /* Sends a message with n descriptors (n <= 2). 0, -EAGAIN, -EPIPE, ... */
 int meet_send(int sock, const struct layout_message *m, const int *fd, unsigned n);
 /* Receives a message that must have exactly this magic and n descriptors (n <= 2). 0: fd[] are the caller's,
- * of unknown kind (fds_discard()). -EAGAIN: nothing yet; -ESHUTDOWN: goodbye; -ENOTCONN: the other end has
- * closed without; -EMFILE: no room for the descriptors, which are lost; -EPROTO: anything else (all closed);
- * -EPROTONOSUPPORT: right, but of version m->version. */
+ * of unknown kind (fds_discard()). -EAGAIN: nothing yet; -ESHUTDOWN: goodbye; -ECONNABORTED: we can
+ * never meet; -ENOTCONN: the other end has closed without; -EMFILE: no room for the descriptors, which are
+ * lost; -EPROTO: anything else (all closed); -EPROTONOSUPPORT: right, but of version m->version. */
 int meet_receive(int sock, uint64_t magic, struct layout_message *m, int *fd, unsigned n);
 /* Sends a wake-up; a full queue is as good as one. */
 void meet_ring(int sock);
@@ -59,6 +75,8 @@ void meet_ring(int sock);
 void meet_nudge(int sock);
 /* Says goodbye. */
 void meet_leave(int sock);
+/* Says, in place of an answer, that there will never be one. */
+void meet_refuse(int sock);
 /* Reads wake-ups away; adds the nudges among them to *nudges. 0; -ESHUTDOWN: goodbye; -ENOTCONN: the other
  * end has closed without. Reads no more than a few dozen: what is left keeps the socket readable. */
 int meet_hear(int sock, uint32_t *nudges);

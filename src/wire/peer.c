@@ -15,6 +15,7 @@
 #include "wire/channel.h"
 #include "wire/inbound.h"
 #include "wire/meet.h"
+#include "wire/names.h"
 
 #define RETRY_NS NSEC_PER_MSEC
 #define GRACE_NS NSEC_PER_SEC	     /* between the end of a dying process's sockets and its own */
@@ -61,26 +62,51 @@ void peer_free(struct peer *p)
 	free(p);
 }
 
-/* The process behind the peer is known from now on: its death is the peer's. Takes over pidfd. */
-int peer_know(struct peer *p, pid_t pid, int pidfd)
+int peer_know(struct peer *p, const struct meet_peer *who)
 {
-	int err = peer_watch(p->w, pidfd, &p->on_process);
+	int pidfd = who->pidfd, err = pidfd < 0 ? 0 : peer_watch(p->w, pidfd, &p->on_process);
 
 	if (err) {
 		fds_close(&p->w->fds, &pidfd);
 		return err;
 	}
-	p->pid = pid;
+	p->pid = who->pid;
+	p->key = who->key;
 	p->pidfd = pidfd;
 	return 0;
 }
 
-/* A pidfd in our table, or a negative errno. */
-int peer_open_pidfd(struct wire *w, int sock, pid_t pid)
+static void say_no_pidfds(void)
 {
-	int fd = meet_pidfd(sock, pid);
+	static atomic_bool said;
 
-	return fd < 0 ? fd : fds_add(&w->fds, fd);
+	if (!atomic_exchange(&said, true))
+		log_warn("the kernel, or a filter, permits no pidfds (SO_PEERPIDFD, pidfd_open): that a peer "
+			 "has "
+			 "died is known when its sockets have closed, which a child of it can delay");
+}
+
+int peer_identify(struct wire *w, int sock, struct meet_peer *who)
+{
+	int fd = meet_pidfd(sock, who->pid), err = 0;
+
+	if (fd == -EOPNOTSUPP)
+		say_no_pidfds();
+	else if (fd < 0)
+		return fd;
+	if (!who->pid)
+		who->key = meet_key(fd);
+	if (!who->key)
+		err = -EXDEV;
+	else if (w->vague_user && who->pid != getpid() && !meet_same_user(fd, who->pid))
+		err = -EACCES;
+	if (fd < 0 || err) {
+		if (fd >= 0)
+			fd_close(fd);
+		return err;
+	}
+	who->pidfd = fds_add(&w->fds, fd);
+	return who->pidfd < 0 ? who->pidfd : 0;
 }
 
 static void hang_up(struct peer *p, int sock)
@@ -120,6 +146,13 @@ void peer_end_of_socket(struct peer *p, int why)
 		p->grace = p->dead ? 0 : clock_ns() + GRACE_NS;
 	}
 	peer_end(p, true);
+}
+
+/* It may live, but to us it is as good as dead: whoever is connected to it learns that at once. */
+static void peer_never(struct peer *p)
+{
+	p->never = true;
+	peer_end(p, false);
 }
 
 static void throw_out(struct peer *p, const char *why)
@@ -170,22 +203,31 @@ static int check_callee(struct peer *p, int sock)
 			(unsigned)who.euid);
 		return -EACCES;
 	}
-	if (!who.pid)
-		return -ESRCH; /* in a pid namespace that we cannot look into */
-	if (p->pid)
-		return p->pid == who.pid ? 0 : -EBUSY; /* its predecessor's end has not reached us yet */
-	who.pidfd = peer_open_pidfd(w, sock, who.pid);
-	return who.pidfd < 0 ? who.pidfd : peer_know(p, who.pid, who.pidfd);
+	if (!p->key || !who.key)
+		err = peer_identify(w, sock, &who);
+	if (err == -EXDEV)
+		complain(w,
+			"slot %u is held by a process in another pid namespace: before Linux 6.9 the two can "
+			"meet only if they share one",
+			p->slot);
+	if (err == -EACCES)
+		complain(w, "slot %u is held by another user, whom this user namespace does not map either",
+			p->slot);
+	if (err)
+		return err;
+	if (!p->key)
+		return peer_know(p, &who);
+	fds_close(&w->fds, &who.pidfd);
+	return p->key == who.key ? 0 : -EBUSY; /* else its predecessor's end has not reached us yet */
 }
 
 static int call(struct peer *p)
 {
-	struct meet_name name;
-	int sock, err = meet_name(&name, p->w->euid, p->w->device, p->slot);
+	int sock, err;
 
-	if (err)
-		return err;
-	sock = meet_connect(&name);
+	sock = names_call(p->w->euid, p->w->device, p->slot);
+	if (sock == -EPERM || sock == -EACCES)
+		complain(p->w, "the kernel refuses to connect to slot %u: %s", p->slot, strerror(-sock));
 	if (sock < 0)
 		return sock;
 	sock = fds_add(&p->w->fds, sock);
@@ -202,16 +244,16 @@ static int call(struct peer *p)
 static bool nobody_there(int err)
 {
 	return err == -ECONNREFUSED || err == -EACCES || err == -EPERM || err == -ESRCH || err == -EBUSY ||
-	       err == -EINVAL || err == -ENAMETOOLONG || err == -EPROTOTYPE;
+	       err == -EINVAL || err == -ENAMETOOLONG || err == -EPROTOTYPE || err == -EXDEV;
 }
 
 /* A full backlog belongs to somebody. So, perhaps, does a name for which we lack descriptors or memory: they
- * may be there soon. */
+ * may be there soon. But not for ever: a name may be held by another user. */
 static bool may_be_met(struct wire_channel *c, int err, uint64_t now)
 {
-	if (err == -EAGAIN || nobody_there(err)) {
+	if (nobody_there(err)) {
 		c->short_since = 0;
-		return err == -EAGAIN;
+		return false;
 	}
 	if (!c->short_since) {
 		c->short_since = now;
@@ -231,6 +273,13 @@ void peer_seek(struct peer *p, uint64_t now)
 	err = call(p);
 	if (!err)
 		return;
+	if (err == -EXDEV) {
+		/* It is there, and will never be met. */
+		channel_set_state(c, CHANNEL_ABSENT);
+		peer_never(p);
+		wire_kick(p->w);
+		return;
+	}
 	if (!may_be_met(c, err, now)) {
 		/* Packets were kept for somebody who has gone; their senders have to be told, and whoever has
 		 * the slot next must not get them. */
@@ -288,7 +337,11 @@ static void hear_answer(struct peer *p)
 		return;
 	}
 	fds_discard(fd);
-	if (err == -ENOTCONN || err == -ESHUTDOWN)
+	if (err == -ECONNABORTED) {
+		complain(p->w, "process %d (slot %u) cannot meet this one: its own messages say why",
+			(int)p->pid, p->slot);
+		peer_never(p);
+	} else if (err == -ENOTCONN || err == -ESHUTDOWN)
 		peer_end_of_socket(p, err);
 	else
 		throw_out(p, err == -EMFILE	       ? "answered, but too many files are open"
@@ -408,7 +461,7 @@ struct peer *peer_next_gone(struct wire *w, uint64_t now)
 			w->peers[p->slot] = NULL;
 		if (p->heir)
 			inherit(p, now);
-		p->dead = dead;
+		p->dead = dead || p->never;
 		return p;
 	}
 	return NULL;

@@ -13,6 +13,7 @@
 #define UNPIN_WIRE_PEER_H
 
 #include "base/log.h"
+#include "wire/meet.h"
 #include "wire/state.h"
 
 struct guest;
@@ -20,8 +21,9 @@ struct guest;
 struct peer {
 	struct wire *w;
 	uint32_t slot;
-	pid_t pid; /* 0: unknown */
-	int pidfd; /* -1: unknown, or the process had ended before we could ask for one */
+	pid_t pid;    /* 0: unknown, or in a pid namespace that we cannot look into */
+	uint64_t key; /* its process (meet.h); 0: unknown */
+	int pidfd;    /* -1: unknown, the process had ended before we could ask for one, or there are none */
 	struct wire_channel *tx;
 	struct inbound *rx;
 	struct guest *caller;	   /* who is to become rx, while it has not been answered */
@@ -30,6 +32,7 @@ struct peer {
 	bool drain;	  /* ending: what it has sent is put before it is gone */
 	uint64_t grace;	  /* until then the process may still turn out to be dying */
 	bool dead;	  /* the process has died */
+	bool never;	  /* the two can never meet */
 	bool unmet;	  /* nothing was ever exchanged: no gone() */
 	struct list node; /* of the ending */
 	struct source on_tx, on_rx, on_process;
@@ -58,10 +61,15 @@ void peer_close_all(struct wire *w);
 
 int peer_watch(struct wire *w, int fd, struct source *s);
 void peer_unwatch(struct wire *w, int fd); /* fd may be -1 */
-/* The process behind the peer is known from now on: its death is the peer's. Takes over pidfd. */
-int peer_know(struct peer *p, pid_t pid, int pidfd);
-/* A pidfd in our table, or a negative errno. */
-int peer_open_pidfd(struct wire *w, int sock, pid_t pid);
+/* The process behind the peer is known from now on: its death is the peer's. Takes over who->pidfd. */
+int peer_know(struct peer *p, const struct meet_peer *who);
+/*
+ * Beside its credentials: a pidfd, in our table, and the key. 0, with a pidfd of -1 where the kernel permits
+ * none: then the end of its sockets is its death. -ESRCH as meet_pidfd(); -EXDEV: it is in a pid namespace
+ * that we cannot look into, and the kernel does not tell such processes apart; -EACCES: it looks like a
+ * process of our user, and is none; others (descriptors).
+ */
+int peer_identify(struct wire *w, int sock, struct meet_peer *who);
 /* It is over, with what it has sent, or without (drain). */
 void peer_end(struct peer *p, bool drain);
 /* A socket of it has ended: -ESHUTDOWN with goodbye, -ENOTCONN without. */

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -18,7 +17,7 @@
 #include "wire/channel.h"
 #include "wire/guest.h"
 #include "wire/inbound.h"
-#include "wire/meet.h"
+#include "wire/names.h"
 #include "wire/peer.h"
 #include "wire/state.h"
 
@@ -30,25 +29,6 @@
 static struct unpin_device_counters uncounted;
 
 /* --- opening and closing --- */
-
-/* A free slot; the search begins anywhere, so that numbers come back late. */
-static int listen_somewhere(struct wire *w)
-{
-	struct meet_name name;
-	uint32_t first;
-	int sock = -EADDRINUSE, err;
-
-	if (getrandom(&first, sizeof(first), GRND_NONBLOCK) != sizeof(first))
-		first = (uint32_t)clock_ns();
-	for (uint32_t i = 0; i < LAYOUT_QPS - 1 && sock == -EADDRINUSE; i++) {
-		w->slot = 1 + (first % (LAYOUT_QPS - 1) + i) % (LAYOUT_QPS - 1);
-		err = meet_name(&name, w->euid, w->device, w->slot);
-		if (err)
-			return err;
-		sock = meet_listen(&name);
-	}
-	return sock;
-}
 
 static int own(struct wire *w, int *place, long fd)
 {
@@ -94,7 +74,7 @@ static int open_descriptors(struct wire *w)
 		err = own(w, &w->door.fd, w->door.fd);
 	if (err)
 		return err;
-	sock = listen_somewhere(w);
+	sock = names_listen(w->euid, w->device, &w->slot);
 	if (sock < 0)
 		return sock;
 	err = own(w, &w->listener, sock);
@@ -140,6 +120,7 @@ int wire_open(const struct wire_cfg *cfg, struct wire **out)
 	w->ctx = cfg->ctx;
 	w->counters = cfg->counters ? cfg->counters : &uncounted;
 	w->euid = geteuid();
+	w->vague_user = names_user_is_vague(w->euid);
 	w->listener = w->epoll = w->kick = w->timer = w->spare = w->door.fd = -1;
 	list_init(&w->guests);
 	list_init(&w->dead_guests);
@@ -194,6 +175,21 @@ int wire_fd(const struct wire *w)
 
 /* --- channels --- */
 
+/* Under the wire's lock. */
+static void disconnect(struct wire_channel *c)
+{
+	struct peer *p = peer_of(c->w, c->slot);
+
+	c->users--;
+	if (!c->users && p && p->tx == c) {
+		peer_unused(p);
+	} else if (!c->users && p && p->heir == c) {
+		p->heir = NULL;
+		channel_put(c);
+	}
+	channel_put(c);
+}
+
 struct wire_channel *wire_connect(struct wire *w, uint32_t slot)
 {
 	struct wire_channel *c = NULL, **at;
@@ -205,6 +201,11 @@ struct wire_channel *wire_connect(struct wire *w, uint32_t slot)
 	}
 	lock_take(&w->lock);
 	p = peer_of(w, slot);
+	if (p && p->never) {
+		lock_drop(&w->lock);
+		errno = EHOSTUNREACH;
+		return NULL;
+	}
 	at = !p ? NULL : p->ending ? &p->heir : &p->tx;
 	if (!at || !*at) {
 		c = channel_new(w, slot);
@@ -221,6 +222,11 @@ struct wire_channel *wire_connect(struct wire *w, uint32_t slot)
 		channel_ref(c);
 		if (!p->ending)
 			peer_seek(p, clock_ns());
+		if (p->never) {
+			disconnect(c);
+			c = NULL;
+			errno = EHOSTUNREACH;
+		}
 	}
 	lock_drop(&w->lock);
 	return c;
@@ -229,19 +235,10 @@ struct wire_channel *wire_connect(struct wire *w, uint32_t slot)
 void wire_disconnect(struct wire_channel *c)
 {
 	struct wire *w = c->w;
-	struct peer *p;
 
 	lock_take(&w->lock);
-	p = peer_of(w, c->slot);
-	c->users--;
-	if (!c->users && p && p->tx == c) {
-		peer_unused(p);
-	} else if (!c->users && p && p->heir == c) {
-		p->heir = NULL;
-		channel_put(c);
-	}
+	disconnect(c);
 	lock_drop(&w->lock);
-	channel_put(c);
 }
 
 /* --- receiving --- */

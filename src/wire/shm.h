@@ -4,7 +4,7 @@
  *
  * A *slot* is one end: an abstract unix socket "unpin/<euid>/<device>/<slot>" (SOCK_SEQPACKET) that the
  * process listens on. 12 bits of every queue pair number are its slot, so a number tells where to connect.
- * Slot 0 is never used.
+ * Slot 0 is never used. The last 256 have names with a random end (names.h), for when the others are taken.
  *
  * A *channel* is one direction between two slots. The sending side makes it: it creates a memfd (sealed
  * against growing, shrinking and sealing; control part preallocated), connects to the receiver's socket
@@ -144,9 +144,9 @@ struct wire_cfg {
 	struct wire_impairment impairment;
 };
 
-/* Listens on a free slot. 0; -EADDRINUSE: all 4095 are taken; -ENAMETOOLONG, -EINVAL: the device's name;
- * -EFBIG: RLIMIT_FSIZE is smaller than what is shared; -EINVAL also: an impairment out of range; other
- * negative errno (descriptors, memory). */
+/* Listens on a free slot. 0; -EADDRINUSE: all 4095 are taken, or all with plain names and the kernel's list
+ * of sockets is refused; -ENAMETOOLONG, -EINVAL: the device's name; -EFBIG: RLIMIT_FSIZE is smaller than what
+ * is shared; -EINVAL also: an impairment out of range; other negative errno (descriptors, memory). */
 int wire_open(const struct wire_cfg *cfg, struct wire **out);
 /* No flow, no channel reference and no unreleased packet may be left; no other thread inside. Peers see the
  * device closed after everything that was committed and not lost; what an impaired fabric holds back is sent
@@ -162,7 +162,8 @@ void wire_service(struct wire *w, uint64_t now);
 
 /* The channel to a slot, made if need be; never blocks, never fails for reasons of the peer (a peer that is
  * not there yet loses packets, and is looked for again at most once per millisecond). NULL: no memory or
- * descriptors, EFBIG as wire_open, or EINVAL: slot out of range (errno). Each success is a reference, given
+ * descriptors, EFBIG as wire_open, EHOSTUNREACH: it is there and can never be met (a warning says why), or
+ * EINVAL: slot out of range (errno). Each success is a reference, given
  * back by wire_disconnect() after the flows have ended. */
 struct wire_channel *wire_connect(struct wire *w, uint32_t slot);
 void wire_disconnect(struct wire_channel *c);

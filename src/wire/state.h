@@ -54,6 +54,7 @@ struct wire {
 	struct unpin_device_counters *counters;
 	char device[64];
 	uid_t euid;
+	bool vague_user; /* users that our user namespace does not map have its number */
 	uint32_t slot;
 	struct fds fds;
 	int listener, epoll, kick, timer; /* constant while open */
@@ -65,6 +66,7 @@ struct wire {
 	struct peer *peers[LAYOUT_QPS]; /* lock: by slot */
 	struct list guests;		/* lock: connections that are not peers yet, oldest first */
 	uint32_t nguests;		/* lock: of those, without a hello */
+	uint32_t nstrangers;		/* lock: of those, of another user as it seems */
 	struct list dead_guests;	/* lock: freed when no event can point to them any more */
 	struct list ending;		/* lock: peers that have ended and are being drained */
 	struct list dropping;		/* lock: channels whose drop notices are to be looked at */

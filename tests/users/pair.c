@@ -98,7 +98,7 @@ struct address end_address(struct end *e)
 	return a;
 }
 
-void end_connect(struct end *e, const struct address *peer)
+int end_try_connect(struct end *e, const struct address *peer)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
@@ -112,10 +112,12 @@ void end_connect(struct end *e, const struct address *peer)
 			.grh = { .dgid = peer->gid, .sgid_index = e->opt.gid, .hop_limit = 1 } },
 	};
 
-	check_int(ibv_modify_qp(e->qp, &attr,
-			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-		0);
+	int err = ibv_modify_qp(e->qp, &attr,
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+
+	if (err)
+		return err;
 	attr = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS,
 		.timeout = e->opt.timeout,
@@ -128,6 +130,12 @@ void end_connect(struct end *e, const struct address *peer)
 			  IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				  IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
 		0);
+	return 0;
+}
+
+void end_connect(struct end *e, const struct address *peer)
+{
+	check_int(end_try_connect(e, peer), 0);
 }
 
 void end_reset(struct end *e)

@@ -69,6 +69,8 @@ void end_open(struct end *e, const struct options *opt); /* up to a queue pair i
 void end_make_qp(struct end *e);
 struct address end_address(struct end *e);
 void end_connect(struct end *e, const struct address *peer); /* to RTS */
+/* The same, but an error of the move to RTR is the caller's. */
+int end_try_connect(struct end *e, const struct address *peer);
 /* RESET and INIT again, for the next end_connect(). */
 void end_reset(struct end *e);
 void end_close(struct end *e);

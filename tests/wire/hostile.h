@@ -31,7 +31,7 @@ static inline void hostile_open(struct hostile *h, const struct party *victim)
 	memset(h, 0, sizeof(*h));
 	h->listener = -1;
 	for (h->slot = wire_slot(victim->w); h->listener < 0;) {
-		h->slot = h->slot % 4095 + 1;
+		h->slot = h->slot % (LAYOUT_APART - 1) + 1;
 		meet_name(&name, geteuid(), party_device(), h->slot);
 		h->listener = meet_listen(&name);
 	}

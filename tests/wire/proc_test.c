@@ -448,7 +448,7 @@ static void a_name_held_by_another_user_is_nobodys(void **state)
 {
 	struct meet_name name;
 	struct wire_flow out;
-	uint32_t slot = wire_slot(me.w) == 4095 ? 1 : wire_slot(me.w) + 1;
+	uint32_t slot = wire_slot(me.w) + 1 >= LAYOUT_APART ? 1 : wire_slot(me.w) + 1;
 	pid_t pid;
 
 	if (geteuid()) {
