@@ -83,8 +83,10 @@ void advise_facts_free(struct advise_facts *f);
 
 /*
  * Takes together what is one thing to the application: a range that is registered and had been before; and
- * ranges of one length, kind and access at many addresses, each of which is registered no more.
+ * ranges of one length, kind and access at many addresses, each of which is registered no more, or is at this
+ * moment and has been often before.
  */
+#define ADVISE_OFTEN  4u /* registrations */
 #define ADVISE_PLACES 8u /* so many addresses are an allocator's choice, not the program's */
 void advise_fold(struct advise_facts *f);
 

@@ -44,7 +44,7 @@ static void fold_into(struct advise_region *r, const struct advise_region *other
 {
 	const uint64_t most = same ? advise_pages_of(r) : UINT64_MAX;
 
-	r->live |= other->live;
+	r->live |= same && other->live;
 	r->times = add_bounded(r->times, other->times);
 	r->register_ns = add_bounded(r->register_ns, other->register_ns);
 	r->lived_ns = add_bounded(r->lived_ns, other->lived_ns);
@@ -108,7 +108,13 @@ static void fold_ranges(struct advise_facts *f)
 	f->regions = n;
 }
 
-/* Ranges of one sort that are registered no more, when they are many. */
+/* Registered no more, or registered at this moment only: it has come and gone often before. */
+static bool comes_and_goes(const struct advise_region *r)
+{
+	return !r->live || r->times >= ADVISE_OFTEN;
+}
+
+/* Ranges of one sort that come and go, when they are many. */
 static void fold_places(struct advise_facts *f)
 {
 	size_t n = 0, i = 0;
@@ -117,14 +123,16 @@ static void fold_places(struct advise_facts *f)
 		size_t end = i, gone = 0, into = SIZE_MAX;
 
 		for (; end < f->regions && same_sort(&f->region[i], &f->region[end]); end++)
-			gone += !f->region[end].live;
+			gone += comes_and_goes(&f->region[end]);
 		for (; i < end; i++) {
 			struct advise_region *r = &f->region[i];
 
-			if (gone < ADVISE_PLACES || r->live || into == SIZE_MAX) {
-				if (gone >= ADVISE_PLACES && !r->live)
-					into = n;
+			if (gone < ADVISE_PLACES || !comes_and_goes(r)) {
 				f->region[n++] = *r;
+			} else if (into == SIZE_MAX) {
+				into = n;
+				f->region[n] = *r;
+				f->region[n++].live = false;
 			} else {
 				fold_into(&f->region[into], r, false);
 			}

@@ -515,6 +515,27 @@ static void buffers_of_one_size_at_many_addresses_are_one_thing(void **state)
 	advise_facts_free(&f);
 }
 
+static void a_place_that_is_registered_at_this_moment_is_one_of_the_many(void **state)
+{
+	struct advise_facts f = { 0 };
+
+	for (unsigned i = 0; i < 20; i++)
+		put(&f, BASE + i * MIB, MIB, false);
+	/* Seen between its registration and its end, for the fifth time. */
+	for (unsigned i = 0; i < 4; i++)
+		put(&f, BASE, MIB, false);
+	put(&f, BASE, MIB, true);
+	/* And one that has been registered once, and stays. */
+	put(&f, BASE + 100 * MIB, MIB, true);
+	advise_fold(&f);
+	assert_int_equal(f.regions, 2);
+	assert_int_equal(f.region[0].places, 20);
+	assert_int_equal(f.region[0].times, 20 + 4 + 1);
+	assert_false(f.region[0].live);
+	assert_true(f.region[1].live);
+	advise_facts_free(&f);
+}
+
 static void what_gains_most_comes_first_and_what_is_not_known_last(void **state)
 {
 	struct advise_facts f = { 0 };
@@ -623,6 +644,7 @@ int main(void)
 		cmocka_unit_test(numbers_that_cannot_be_crash_nothing),
 		cmocka_unit_test(a_range_that_is_registered_anew_is_one_thing),
 		cmocka_unit_test(buffers_of_one_size_at_many_addresses_are_one_thing),
+		cmocka_unit_test(a_place_that_is_registered_at_this_moment_is_one_of_the_many),
 		cmocka_unit_test(what_gains_most_comes_first_and_what_is_not_known_last),
 		cmocka_unit_test(every_change_has_a_line_in_every_library_and_no_change_has_none),
 		cmocka_unit_test(lines_keep_the_rights_that_a_region_has),
