@@ -153,9 +153,9 @@ int nic_cq_resize(struct nic_cq *cq, int cqe, int *actual)
 	cq->ring = ring;
 	cq->size = size;
 	cq->capacity = (uint32_t)cqe;
+	*actual = cqe; /* under the lock: it is the application's field, which two threads may set */
 	lock_drop(&cq->lock);
 	free(old);
-	*actual = cqe;
 	return 0;
 }
 
