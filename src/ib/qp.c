@@ -147,6 +147,16 @@ int ib_rx(struct ib_qp *qp, const struct ib_packet *pkt, uint32_t paylen, uint64
 	return 0;
 }
 
+bool ib_asks_what_waits(const struct ib_qp *qp)
+{
+	return responder_asks_what_waits(qp);
+}
+
+bool ib_waits(struct ib_qp *qp, uint8_t opcode, uint32_t psn)
+{
+	return responder_waits(qp, opcode, psn);
+}
+
 struct ib_step *ib_next(struct ib_qp *qp, enum ib_lane lane, uint64_t now)
 {
 	bool have = qp->pending[lane];

@@ -146,7 +146,7 @@ struct ib_qp_attr {
 	bool lossless;	  /* the ACK timer runs only after ib_lost() */
 	uint32_t sq_psn, rq_psn;
 	uint8_t max_rd_atomic;	    /* as requester; 0: such requests complete with IBV_WC_LOC_QP_OP_ERR */
-	uint8_t max_dest_rd_atomic; /* as responder, at most IB_MAX_RD_ATOMIC */
+	uint8_t max_dest_rd_atomic; /* as responder, at most IB_MAX_RD_ATOMIC; see ib_waits() */
 	uint8_t timeout;	    /* 4.096 us * 2^timeout; 0: none */
 	uint8_t retry_cnt;	    /* 0..7; 7 is seven here */
 	uint8_t rnr_retry;	    /* 0..7; 7: for ever */
@@ -230,6 +230,16 @@ enum ib_lane ib_lane_of(uint8_t opcode);
  * dropped; -EBUSY: the lane was not idle.
  */
 int ib_rx(struct ib_qp *qp, const struct ib_packet *pkt, uint32_t paylen, uint64_t now);
+
+/*
+ * The responder takes one request at a time, and how many READs and atomics its peer has outstanding shows
+ * only in what waits behind it. So after each ib_rx() of a request after which ib_asks_what_waits() is true,
+ * the caller tells of the requests that have come and wait, from the oldest on, until ib_waits() returns
+ * false. The first one beyond attr.max_dest_rd_atomic is refused when its turn comes: NAK invalid request. A
+ * caller that tells nothing gets none refused.
+ */
+bool ib_asks_what_waits(const struct ib_qp *qp);
+bool ib_waits(struct ib_qp *qp, uint8_t opcode, uint32_t psn);
 
 struct ib_step *ib_next(struct ib_qp *qp, enum ib_lane lane, uint64_t now);
 /*

@@ -50,6 +50,11 @@ void responder_stop(struct ib_qp *qp)
 		resp->state = RESPONDER_FLUSH_MESSAGE;
 }
 
+static bool takes_resource(uint32_t flags)
+{
+	return flags & (IB_F_READ | IB_F_ATOMIC);
+}
+
 void responder_rx(struct ib_qp *qp, const struct ib_packet *pkt, uint32_t paylen)
 {
 	struct ib_responder *resp = &qp->resp;
@@ -60,6 +65,34 @@ void responder_rx(struct ib_qp *qp, const struct ib_packet *pkt, uint32_t paylen
 	resp->flags = ib_opcode_table[pkt->opcode].flags;
 	resp->replay = false;
 	resp->state = RESPONDER_ARRIVED;
+	resp->together = takes_resource(resp->flags) && resp->pkt.psn == resp->epsn;
+	resp->together_psn = resp->pkt.psn;
+}
+
+bool responder_asks_what_waits(const struct ib_qp *qp)
+{
+	return qp->resp.together && !qp->resp.excess;
+}
+
+/*
+ * The packet in hand is the next one and has not been answered, so neither has any behind it: all that wait
+ * there are outstanding at once. What was sent again comes in the same order, and counts once.
+ */
+bool responder_waits(struct ib_qp *qp, uint8_t opcode, uint32_t psn)
+{
+	struct ib_responder *resp = &qp->resp;
+
+	psn &= IB_PSN_MASK;
+	if (!responder_asks_what_waits(qp))
+		return false;
+	if (!takes_resource(ib_opcode_table[opcode].flags) || ib_psn_diff(psn, resp->together_psn) <= 0)
+		return true;
+	resp->together_psn = psn;
+	if (++resp->together <= qp->attr.max_dest_rd_atomic)
+		return true;
+	resp->excess = true;
+	resp->excess_psn = psn;
+	return false;
 }
 
 void responder_recv_posted(struct ib_qp *qp)
@@ -245,7 +278,8 @@ static enum responder_state run_opcode(struct ib_qp *qp)
 
 	if (!in_sequence(resp) || (access_needed(resp->flags) & ~qp->attr.access))
 		return invalid_request(qp);
-	if (resp->flags & (IB_F_READ | IB_F_ATOMIC) && !qp->attr.max_dest_rd_atomic)
+	if (takes_resource(resp->flags) &&
+		(!qp->attr.max_dest_rd_atomic || (resp->excess && resp->pkt.psn == resp->excess_psn)))
 		return invalid_request(qp);
 	return RESPONDER_LENGTH;
 }

@@ -18,7 +18,9 @@
  *   not ready (-EBUSY)           then carried out anew; a receive taken for it is kept
  *   order or length of packets;  NAK invalid request; IBV_EVENT_QP_REQ_ERR; a receive in progress
  *   not enabled by access flags  completes with IBV_WC_REM_INV_REQ_ERR
- *   or max_dest_rd_atomic;
+ *   or max_dest_rd_atomic 0;
+ *   a READ or atomic beyond
+ *   max_dest_rd_atomic;
  *   misaligned atomic
  *   longer than its receive      NAK invalid request; the receive: IBV_WC_LOC_LEN_ERR; no event
  *   receive's memory refuses     NAK remote operational error; the receive: IBV_WC_LOC_PROT_ERR; no event
@@ -105,7 +107,11 @@ struct ib_responder {
 	bool fatal, has_event;
 	enum ibv_event_type event;
 	enum ibv_wc_status status; /* of the receive in progress when the queue pair goes to ERR */
-	uint32_t resource_head;	   /* saved so far; entry = this modulo IB_MAX_RD_ATOMIC */
+	/* READs and atomics at once (ib_waits): those in a row that begins with the packet in hand, the PSN
+	 * of the last one, and the first that was one too many. 0: the packet in hand is none. */
+	uint32_t together, together_psn, excess_psn;
+	bool excess;
+	uint32_t resource_head; /* saved so far; entry = this modulo IB_MAX_RD_ATOMIC */
 	struct ib_resource resource[IB_MAX_RD_ATOMIC];
 };
 
@@ -118,6 +124,9 @@ void responder_start(struct ib_qp *qp);
 void responder_stop(struct ib_qp *qp);
 /* A request; the lane is idle. */
 void responder_rx(struct ib_qp *qp, const struct ib_packet *pkt, uint32_t paylen);
+/* See ib_waits(). */
+bool responder_asks_what_waits(const struct ib_qp *qp);
+bool responder_waits(struct ib_qp *qp, uint8_t opcode, uint32_t psn);
 bool responder_next(struct ib_qp *qp);
 /* In ERR: whether the completion, or the event, that is why has still to be delivered. */
 bool responder_owes_cause(const struct ib_qp *qp);

@@ -285,6 +285,34 @@ static bool is_from_peer(const struct nic_qp *qp, const struct wire_rx *rx)
 	       rx->src_qpn == qp->ib.attr.dest_qpn;
 }
 
+static bool tell_waiting_in(struct nic_qp *qp, const struct list *queue)
+{
+	list_for_each_safe (node, queue) {
+		const struct wire_rx *rx = container_of(node, struct wire_rx, node);
+		struct ib_packet pkt;
+
+		if (!is_from_peer(qp, rx))
+			continue;
+		ib_packet_decode(&pkt, rx->hdr, rx->hdrlen);
+		if (!ib_waits(&qp->ib, pkt.opcode, pkt.psn))
+			return false;
+	}
+	return true;
+}
+
+/* What waits behind the request in hand. */
+static void tell_waiting(struct nic_qp *qp)
+{
+	struct nic_lane *lane = &qp->lane[IB_RESPONDER];
+
+	if (!ib_asks_what_waits(&qp->ib) || !tell_waiting_in(qp, &lane->taken) ||
+		!atomic_load(&lane->waiting))
+		return;
+	lock_take(&qp->rx_lock);
+	tell_waiting_in(qp, &lane->rxq);
+	lock_drop(&qp->rx_lock);
+}
+
 /* Hands the lane, which is idle, its next packet. false: there is none. */
 static bool feed(struct nic_qp *qp, enum ib_lane l, uint64_t now)
 {
@@ -304,6 +332,8 @@ static bool feed(struct nic_qp *qp, enum ib_lane l, uint64_t now)
 	if (!is_from_peer(qp, rx) || ib_rx(&qp->ib, &pkt, rx->paylen, now)) {
 		lane->current = NULL;
 		nic_rx_drop(qp->nic, rx);
+	} else if (l == IB_RESPONDER) {
+		tell_waiting(qp);
 	}
 	return true;
 }

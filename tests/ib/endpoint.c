@@ -470,6 +470,9 @@ static bool feed_lane(struct endpoint *e, enum ib_lane lane, uint64_t now)
 		return true;
 	}
 	e->current[lane] = f;
+	if (lane == IB_RESPONDER && ib_asks_what_waits(&e->qp))
+		for (f = e->in[lane].head; f && ib_waits(&e->qp, f->pkt.opcode, f->pkt.psn); f = f->next)
+			;
 	return true;
 }
 

@@ -785,6 +785,97 @@ static void reads_and_atomics_without_responder_resources_are_invalid(void **sta
 	in_error(f, IBV_EVENT_QP_REQ_ERR);
 }
 
+/* Requests that have all come when the first one is taken up: READs of so many segments, 0: an atomic. */
+static void come_together(struct fixture *f, unsigned first, unsigned n, const uint32_t *segments)
+{
+	uint32_t psn = f->psn;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct ib_packet pkt = request(f, segments[i] ? IB_READ_REQUEST : IB_CMP_SWAP);
+
+		pkt.psn = psn;
+		pkt.dma_len = segments[i] * SEG;
+		if (i >= first)
+			endpoint_give(&f->e, &pkt, NULL, 0);
+		psn = ib_psn_add(psn, segments[i] ? segments[i] : 1);
+	}
+}
+
+static void answered(struct fixture *f, uint32_t segments)
+{
+	if (!segments)
+		answers(f, IB_ATOMIC_ACK, ACK, f->psn);
+	for (uint32_t i = 0; i < segments; i++)
+		answers(f,
+			segments == 1	    ? IB_READ_RESP_ONLY
+			: i == 0	    ? IB_READ_RESP_FIRST
+			: i == segments - 1 ? IB_READ_RESP_LAST
+					    : IB_READ_RESP_MIDDLE,
+			ACK, f->psn + i);
+	f->psn = ib_psn_add(f->psn, segments ? segments : 1);
+}
+
+static void more_reads_and_atomics_at_once_than_resources_are_refused(void **state)
+{
+	static const uint32_t segments[] = { 1, 3, 0, 2, 0, 1 };
+
+	for (uint8_t limit = 1; limit <= 6; limit++) {
+		struct fixture *f = *state;
+
+		f->e.qp.attr.max_dest_rd_atomic = limit;
+		come_together(f, 0, 6, segments);
+		endpoint_run(&f->e, 0);
+		for (unsigned i = 0; i < limit; i++)
+			answered(f, segments[i]);
+		if (limit < 6) {
+			acks(f, INV, f->psn);
+			in_error(f, IBV_EVENT_QP_REQ_ERR);
+		}
+		silent(f);
+		teardown(state);
+		setup(state);
+	}
+}
+
+/* One after the other there may be any number; SENDs and WRITEs between them take none. */
+static void reads_and_atomics_within_the_resources_are_not_refused(void **state)
+{
+	static const uint32_t segments[] = { 2, 0 };
+	struct fixture *f = *state;
+
+	f->e.qp.attr.max_dest_rd_atomic = 2;
+	for (unsigned i = 0; i < 20; i++) {
+		struct ib_packet write = request(f, IB_WRITE_ONLY);
+
+		come_together(f, 0, 2, segments);
+		write.psn = f->psn + 3;
+		endpoint_give(&f->e, &write, f->payload, SEG);
+		endpoint_run(&f->e, 0);
+		answered(f, 2);
+		answered(f, 0);
+		acks(f, ACK, f->psn);
+		f->psn = ib_psn_add(f->psn, 1);
+	}
+	silent(f);
+}
+
+/* Sent again while the first ones still wait: they are no more than they were. */
+static void reads_that_are_sent_again_count_once(void **state)
+{
+	static const uint32_t segments[] = { 2, 0 };
+	struct fixture *f = *state;
+
+	f->e.qp.attr.max_dest_rd_atomic = 2;
+	come_together(f, 0, 2, segments);
+	come_together(f, 0, 2, segments);
+	come_together(f, 1, 2, segments);
+	endpoint_run(&f->e, 0);
+	assert_false(ib_qp_is(&f->e.qp, IBV_QPS_ERR));
+	answered(f, 2);
+	answered(f, 0);
+	assert_int_equal(f->e.atomics, 1);
+}
+
 static void a_key_that_refuses_is_a_remote_access_error(void **state)
 {
 	static const uint8_t kinds[] = { IB_WRITE_ONLY, IB_READ_REQUEST, IB_FETCH_ADD };
@@ -1046,6 +1137,9 @@ int main(void)
 		T(a_send_longer_than_its_receive_is_a_length_error),
 		T(what_the_queue_pair_does_not_allow_is_invalid),
 		T(reads_and_atomics_without_responder_resources_are_invalid),
+		T(more_reads_and_atomics_at_once_than_resources_are_refused),
+		T(reads_and_atomics_within_the_resources_are_not_refused),
+		T(reads_that_are_sent_again_count_once),
 		T(a_key_that_refuses_is_a_remote_access_error),
 		T(a_range_that_wraps_is_refused_unasked),
 		T(a_write_is_checked_over_its_whole_length_before_its_first_byte),

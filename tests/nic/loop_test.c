@@ -7,6 +7,8 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -372,6 +374,81 @@ static void receiver_never_ready_ends_after_the_retries(void **state)
 	pair_close(&p);
 }
 
+struct holder {
+	struct lock *lock;
+	sem_t held, go;
+};
+
+static void *hold(void *arg)
+{
+	struct holder *h = arg;
+
+	lock_take(h->lock);
+	sem_post(&h->held);
+	sem_wait(&h->go);
+	lock_drop(h->lock);
+	return NULL;
+}
+
+/* Four READs have come when the responder, which has room for so many, takes up the first one. */
+static void reads_beyond_what_the_responder_holds_are_refused(void **state)
+{
+	struct ibv_wc wc[4];
+
+	(void)state;
+	for (int room = 1; room <= 4; room++) {
+		const struct pair_options o = { .max_rd = 4, .max_dest_rd = room };
+		struct holder h;
+		struct memory a;
+		struct pair p;
+		pthread_t thread;
+
+		pair_open(&p, &o);
+		memory_get(&p, &a, PAGE, 0);
+		h.lock = &p.qp[1]->run_lock;
+		sem_init(&h.held, 0, 0);
+		sem_init(&h.go, 0, 0);
+		assert_int_equal(0, pthread_create(&thread, NULL, hold, &h));
+		sem_wait(&h.held);
+		for (int i = 0; i < 4; i++)
+			assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_READ, a.at, 8, a.key,
+						    (uintptr_t)a.at + 64, a.key));
+		while (atomic_load(&p.qp[1]->lane[IB_RESPONDER].waiting) < 4)
+			assert_int_equal(0, nic_cq_poll(p.cq[0], 1, wc));
+		sem_post(&h.go);
+		pthread_join(thread, NULL);
+		nic_qp_schedule(p.qp[1]);
+		pair_wait(&p, 0, 4, wc);
+		for (int i = 0; i < 4; i++)
+			assert_int_equal(i < room    ? IBV_WC_SUCCESS
+					 : i == room ? IBV_WC_REM_INV_REQ_ERR
+						     : IBV_WC_WR_FLUSH_ERR,
+				wc[i].status);
+		assert_int_equal(room < 4 ? IBV_QPS_ERR : IBV_QPS_RTS, pair_state(p.qp[1]));
+		sem_destroy(&h.held);
+		sem_destroy(&h.go);
+		memory_put(&a);
+		pair_close(&p);
+	}
+}
+
+static void reads_of_a_requester_that_may_have_none_fail(void **state)
+{
+	const struct pair_options o = { .max_rd = -1, .max_dest_rd = 4 };
+	struct memory a;
+	struct pair p;
+
+	(void)state;
+	pair_open(&p, &o);
+	memory_get(&p, &a, PAGE, 0);
+	assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_WRITE, a.at, 8, a.key, (uintptr_t)a.at + 64, a.key));
+	assert_int_equal(0, pair_send(&p, 0, IBV_WR_RDMA_READ, a.at, 8, a.key, (uintptr_t)a.at + 64, a.key));
+	pair_expect(&p, 0, IBV_WC_SUCCESS);
+	pair_expect(&p, 0, IBV_WC_LOC_QP_OP_ERR);
+	memory_put(&a);
+	pair_close(&p);
+}
+
 static void a_peer_that_is_not_there_ends_in_retries_exceeded(void **state)
 {
 	const struct pair_options o = { .timeout = 8, .retry_cnt = 2 };
@@ -421,6 +498,8 @@ int main(void)
 		cmocka_unit_test(a_completion_event_wakes_a_sleeping_reader),
 		cmocka_unit_test(receiver_not_ready_is_retried_until_it_is),
 		cmocka_unit_test(receiver_never_ready_ends_after_the_retries),
+		cmocka_unit_test(reads_beyond_what_the_responder_holds_are_refused),
+		cmocka_unit_test(reads_of_a_requester_that_may_have_none_fail),
 		cmocka_unit_test(a_peer_that_is_not_there_ends_in_retries_exceeded),
 	};
 

@@ -35,7 +35,7 @@ void pair_connect(struct nic_qp *qp, uint32_t dest, const struct pair_options *o
 		.path_mtu = IBV_MTU_1024,
 		.dest_qp_num = dest,
 		.rq_psn = 0xfffff0,
-		.max_dest_rd_atomic = (uint8_t)or_default(o->max_rd, 4),
+		.max_dest_rd_atomic = (uint8_t)or_default(o->max_dest_rd ? o->max_dest_rd : o->max_rd, 4),
 		.min_rnr_timer = 1,
 		.ah_attr = {
 			.is_global = 1, .port_num = 1, .grh = { .dgid = o->dgid ? *o->dgid : loopback } } };

@@ -22,6 +22,7 @@ struct pair_options {
 	int max_wr;		   /* default 64 */
 	int cqe;		   /* default 256 */
 	int max_rd;		   /* default 4 */
+	int max_dest_rd;	   /* default max_rd */
 	int rnr_retry;		   /* default 7; -1 stands for 0 */
 	int timeout;		   /* default 14 */
 	int retry_cnt;		   /* default 7 */
