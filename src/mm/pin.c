@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
+#include "base/capability.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "mm/early.h"
@@ -453,23 +455,74 @@ static void explain_passing(int err)
 		log_warn("cannot pin: no io_uring for the moment: %s", strerrordesc_np(-err));
 }
 
+/*
+ * The kernel charges io_uring's pins to the user, so that another process can have used up the limit; the
+ * kernel's RDMA drivers charge each process for itself. Whether this process is within the limit with all its
+ * pins, of which the one being made is counted already. A process that no limit binds is short of something
+ * else.
+ */
+static bool within_own_limit(void)
+{
+	struct rlimit limit;
+
+	return !has_ipc_lock() && !getrlimit(RLIMIT_MEMLOCK, &limit) && limit.rlim_cur != RLIM_INFINITY &&
+	       atomic_load(&total) <= limit.rlim_cur;
+}
+
+static void explain_locking(void)
+{
+	static atomic_bool told;
+
+	if (!atomic_exchange(&told, true))
+		log_warn("other processes of this user have used up the limit on memory that io_uring pins "
+			 "(ulimit -l): regions of this process are locked by mlock instead, which counts for "
+			 "each "
+			 "process; unpin(7) says what differs");
+}
+
+/*
+ * Memory whose pages the kernel gives to no driver (memfd_secret, memory of a device): mlock takes it, a
+ * registration does not. process_vm asks for pages as a driver does; populate answers EINVAL, which is
+ * -EACCES there, although the memory is readable.
+ */
+static int check_pages_can_be_had(uintptr_t start, uintptr_t end)
+{
+	struct vma v;
+	char byte;
+
+	for (uintptr_t at = start; at < end; at = v.end) {
+		if (vma_find(at, false, &v))
+			return -EFAULT;
+		if (mm_have(MM_PROCESS_VM)
+				? !safecopy_from_user(SAFECOPY_PROCESS_VM, &byte, (void *)at, 1, NULL)
+				: populate((void *)at, page_size(), false) == -EACCES)
+			return -EFAULT;
+	}
+	return 0;
+}
+
 static int hold_chunk(struct pin *pin, size_t c)
 {
-	uintptr_t start = chunk_start(pin, c);
+	uintptr_t start = chunk_start(pin, c), end = chunk_end(pin, c);
 	int err = mm_ask(MM_IO_URING);
 
 	/* What kept the probe from a ring may be over, and here it is waited for. */
 	if (!err || mm_passing(err))
-		err = uringbuf_pin(start, chunk_end(pin, c) - start, &pin->chunk[c].buf);
-	if (!err)
+		err = uringbuf_pin(start, end - start, &pin->chunk[c].buf);
+	if (!err) {
 		pin->chunk[c].hold = HOLD_URING;
-	/* mlock takes the place of what the kernel has not, not of what is short: a region would be another
-	 * one for its lifetime, and nobody would know. */
-	if (mm_passing(err)) {
+		return 0;
+	}
+	/* mlock takes the place of what the kernel has not, and of what others have used up, not of what is
+	 * short: a region would be another one for its lifetime, and nobody would know. */
+	if (err == -ENOMEM && within_own_limit()) {
+		explain_locking();
+	} else if (mm_passing(err)) {
 		explain_passing(err);
 		return -ENOMEM;
 	}
-	return err ? lock_chunk(pin, c) : 0;
+	err = check_pages_can_be_had(start, end);
+	return err ? err : lock_chunk(pin, c);
 }
 
 /* The pages of a locked chunk that are still its own, run by run. */
@@ -566,10 +619,12 @@ int pin_create(uintptr_t addr, size_t len, bool write, struct pin **out)
 	err = publish(pin);
 	lock_drop(&create_lock);
 	if (!err) {
+		atomic_fetch_add(&total, pin->last - pin->first);
 		err = hold(pin);
 		if (err) {
 			take_out(pin);
 			release_chunks(pin);
+			atomic_fetch_sub(&total, pin->last - pin->first);
 		}
 	}
 	errno = saved;
@@ -577,7 +632,6 @@ int pin_create(uintptr_t addr, size_t len, bool write, struct pin **out)
 		free(pin);
 		return err;
 	}
-	atomic_fetch_add(&total, pin->last - pin->first);
 	*out = pin;
 	return 0;
 }

@@ -4,10 +4,12 @@
  *
  * A pin is made by registering the range as io_uring buffers (long-term page pins, charged to VmPin and
  * RLIMIT_MEMLOCK; chunks of at most 1 GiB; uringbuf.h), or by mlock where io_uring is refused, cannot pin
- * (read-only memory, shared mappings of disk files) or is switched off, but not where a ring could not be had
- * just then for want of memory or descriptors: that is -ENOMEM, after some 60 ms. mlock is counted per page
- * inside the process (memlock.h), so that overlapping pins do not unlock each other, and pages that the
- * application had locked itself stay locked after the last pin.
+ * (read-only memory, shared mappings of disk files) or is switched off, or where other processes of the user
+ * have used up the limit while this one is within it (the kernel's RDMA drivers count for each process), but
+ * not where a ring could not be had just then for want of memory or descriptors: that is -ENOMEM, after some
+ * 60 ms. Memory whose pages the kernel gives to no driver is refused (memfd_secret: -EFAULT). mlock is
+ * counted per page inside the process (memlock.h), so that overlapping pins do not unlock each other, and
+ * pages that the application had locked itself stay locked after the last pin.
  *
  * What differs from a NIC's driver: io_uring's pins are charged per user, not per process, and a huge page
  * counts whole as soon as 4 KiB of it are pinned. On kernels before 6.4 the charge of a destroyed pin comes
@@ -46,7 +48,8 @@ struct pin;
 /*
  * Pins [addr, addr + len), any alignment, len > 0. write: the device will write (the memory must be writable,
  * and copy-on-write is broken now). 0 or -ENOMEM (memory lock limit, no memory, no descriptor), -EFAULT
- * (hole; or not readable; or write and not writable), -EINVAL (the range wraps).
+ * (hole; or not readable; or write and not writable; memory without pages for a driver), -EINVAL (the range
+ * wraps).
  */
 int pin_create(uintptr_t addr, size_t len, bool write, struct pin **out);
 /* No copy may be running on it or begin afterwards (the caller's rundown). Gives back every charge. NULL is
@@ -74,7 +77,7 @@ void pin_discard(uintptr_t addr, size_t len);
 /* Whether there are pins at all: one atomic load. May be true in a forked child of a process with pins. */
 bool pin_any(void);
 
-/* Bytes pinned now by all pins, whole pages, counted once per pin. */
+/* Bytes pinned now by all pins, and by those being made; whole pages, counted once per pin. */
 uint64_t pin_total(void);
 
 #endif

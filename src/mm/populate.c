@@ -58,6 +58,17 @@ static int by_reading(uintptr_t addr, size_t len)
 	return 0;
 }
 
+/* Whether the memory is readable and the kernel gives its page to nobody all the same (memfd_secret): a
+ * populate says so by itself, a touch does not. */
+static bool withheld(uintptr_t addr)
+{
+	char byte;
+
+	return mm_have(MM_PROCESS_VM) &&
+	       !safecopy_from_user(SAFECOPY_PROCESS_VM, &byte, (void *)addr, 1, NULL) &&
+	       !vma_check(addr, 1, true, false, NULL);
+}
+
 static int by_touching(uintptr_t addr, size_t len, bool write)
 {
 	enum safecopy_path path = safecopy_path();
@@ -69,7 +80,9 @@ static int by_touching(uintptr_t addr, size_t len, bool write)
 		err = by_reading(addr, len);
 	else
 		return -EAGAIN;
-	return err ? explain(addr, len, write, -EFAULT) : 0;
+	if (err)
+		return explain(addr, len, write, -EFAULT);
+	return withheld(addr) ? -EACCES : 0;
 }
 
 int populate(void *addr, size_t len, bool write)

@@ -61,17 +61,24 @@ static atomic_int ring_count;
 /*
  * Charges are per user, and the kernel gives back those of a process that has ended 10 to 20 ms late: a
  * program that runs twice in a row must not fail the second time. So who meets -ENOMEM, or what else may
- * pass, tries again for a while. True: once more, after a nap. *until is 0 at first.
+ * pass, tries again for a while; not soon after a wait in vain, so that many registrations do not wait one
+ * after the other. True: once more, after a nap. *until is 0 at first.
  */
 static bool patience(uint64_t *until)
 {
+	static _Atomic uint64_t in_vain;
 	const struct timespec nap = { 0, 2 * NSEC_PER_MSEC };
-	uint64_t now = clock_ns();
+	uint64_t now = clock_ns(), last = atomic_load(&in_vain);
 
-	if (!*until)
+	if (!*until) {
+		if (last && now - last < NSEC_PER_SEC)
+			return false;
 		*until = now + 60 * NSEC_PER_MSEC;
-	if (now >= *until)
+	}
+	if (now >= *until) {
+		atomic_store(&in_vain, now);
 		return false;
+	}
 	syscall(SYS_nanosleep, &nap, NULL);
 	return true;
 }

@@ -28,7 +28,8 @@ struct uringbuf {
 /*
  * Pins [addr, addr + len), whole pages, at most URINGBUF_MAX, for reading and writing. 0, -ENOMEM
  * (RLIMIT_MEMLOCK, counted per user, or no memory), -EMFILE or another errno that may pass (facility.h), each
- * after 60 ms of trying when it may be over by then (the charge of a process that has just ended), -ENOSPC
+ * after 60 ms of trying when it may be over by then (the charge of a process that has just ended; not
+ * again within a second of having tried in vain), -ENOSPC
  * (no more rings), or the kernel's reason why this memory cannot be pinned (-EFAULT, -EOPNOTSUPP, ...) or
  * there are no rings (-EPERM, -ENOSYS, ...).
  */

@@ -3,12 +3,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <linux/capability.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "base/capability.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "mm/page.h"
@@ -289,16 +287,6 @@ static int check_access(const struct nic *nic, int access)
 	if (access & IBV_ACCESS_ZERO_BASED && nic->caps.no_zero_based)
 		return -nic->caps.no_zero_based;
 	return 0;
-}
-
-/* Bit 14 of the effective ones: the limit on locked memory does not bind, unless it is of a user namespace.
- */
-static bool has_ipc_lock(void)
-{
-	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = { 0 };
-
-	return syscall(SYS_capget, &head, data) == 0 && data[0].effective & 1u << CAP_IPC_LOCK;
 }
 
 /* The application sees ENOMEM; the person in front of it sees why, once. */

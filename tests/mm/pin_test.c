@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -232,6 +233,102 @@ static int limited(void)
 static void the_limit_is_honoured_and_given_back(void **state)
 {
 	both(limited);
+}
+
+/* A process of the same user that holds 20 pages by io_uring until fd is closed at the other end. */
+static pid_t holder(const int *fds)
+{
+	unsigned char *p = map(20);
+	struct pin *pin;
+	pid_t pid = fork();
+	char byte = 0;
+
+	if (pid)
+		return pid;
+	close(fds[1]);
+	prepare();
+	if (create_at_last(p, 20 * PAGE, &pin) || status_kib("VmPin") != 80)
+		_exit(1);
+	_exit(read(fds[0], &byte, 1) == 0 ? 0 : 2);
+}
+
+/* Room for 32 pages; another process of the user has taken 20 of them. */
+static int beside_another(void)
+{
+	const struct rlimit room = { 128 << 10, 128 << 10 };
+	unsigned char *p = map(64);
+	struct pin *a, *b;
+	int fds[2], status;
+	pid_t pid;
+
+	if (setrlimit(RLIMIT_MEMLOCK, &room) || (!getuid() && setresuid(54324, 54324, 54324)) || pipe(fds))
+		return SKIPPED;
+	pid = holder(fds);
+	close(fds[0]);
+	prepare();
+	/* Whoever comes second is locked, not refused, and reachable. */
+	while (!waitpid(pid, &status, WNOHANG) && status_kib("VmLck") == 0) {
+		CHECK(!create(p, 20 * PAGE, &a));
+		if (status_kib("VmLck") == 0)
+			pin_destroy(a);
+	}
+	CHECK(status_kib("VmLck") == 80 && status_kib("VmPin") == 0);
+	CHECK(!pin_copy_in(a, path, (uintptr_t)p, "\x09", 1) && p[0] == 9);
+	/* The limit of this process stands. */
+	CHECK(create(p + 20 * PAGE, 20 * PAGE, &b) == -ENOMEM);
+	CHECK(pin_total() == 20 * PAGE);
+	CHECK(!create(p + 20 * PAGE, 12 * PAGE, &b));
+	pin_destroy(b);
+	pin_destroy(a);
+	CHECK(pinned_becomes(0));
+	close(fds[1]);
+	waitpid(pid, &status, 0);
+	CHECK(exited(status, 0));
+	return 0;
+}
+
+static void the_limit_counts_for_each_process(void **state)
+{
+	with_rings(beside_another);
+}
+
+/* Secret memory, as the kernel calls it: no driver gets its pages. */
+static int secret(void)
+{
+	int fd = (int)syscall(447 /* memfd_secret */, 0);
+	struct pin *pin = NULL;
+	unsigned char *p;
+	long before;
+
+	if (fd < 0 || ftruncate(fd, 4 * PAGE)) {
+		print_message("no memfd_secret here\n");
+		return SKIPPED;
+	}
+	prepare();
+	p = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	CHECK(p != MAP_FAILED);
+	p[0] = 1;
+	CHECK(create(p, PAGE, &pin) == -EFAULT && create(p + PAGE, 2 * PAGE, &pin) == -EFAULT);
+	/* Between pages that can be had. */
+	p = map(3);
+	CHECK(mmap(p + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == p + PAGE);
+	before = held(); /* the kernel counts it as locked by itself */
+	CHECK(create(p, 3 * PAGE, &pin) == -EFAULT && pinned_becomes(before));
+	CHECK(!create(p, PAGE, &pin) && held() == before + 4);
+	pin_destroy(pin);
+	return 0;
+}
+
+static int secret_without_process_vm(void)
+{
+	setenv("UNPIN_DISABLE", "io_uring,process_vm", 1);
+	return secret();
+}
+
+static void memory_that_no_driver_gets_is_refused(void **state)
+{
+	both(secret);
+	run(secret_without_process_vm);
 }
 
 static int with_foreign_lock(void)
@@ -792,6 +889,8 @@ int main(void)
 		cmocka_unit_test(what_is_not_all_there_with_its_rights_is_refused),
 		cmocka_unit_test(read_only_memory_is_held_for_reading),
 		cmocka_unit_test(the_limit_is_honoured_and_given_back),
+		cmocka_unit_test(the_limit_counts_for_each_process),
+		cmocka_unit_test(memory_that_no_driver_gets_is_refused),
 		cmocka_unit_test(what_the_application_locked_stays_locked),
 		cmocka_unit_test(bytes_go_in_and_out_within_the_bounds),
 		cmocka_unit_test(atomics_work_on_pinned_words),
