@@ -15,6 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "mm/behind.h"
 #include "mm/early.h"
 #include "mm/page.h"
 #include "mm/pin.h"
@@ -57,6 +58,86 @@ EARLY int raw_munmap(void *addr, size_t len)
 EARLY int raw_madvise(void *addr, size_t len, int advice)
 {
 	return (int)syscall(SYS_madvise, addr, len, advice);
+}
+
+/* ---- The next in line, or the kernel ---- */
+
+EARLY static int next_munmap(void *addr, size_t len)
+{
+	behind_munmap_fn *next = BEHIND(munmap);
+
+	return next ? next(addr, len) : raw_munmap(addr, len);
+}
+
+EARLY static int next_madvise(void *addr, size_t len, int advice)
+{
+	behind_madvise_fn *next = BEHIND(madvise);
+
+	return next ? next(addr, len, advice) : raw_madvise(addr, len, advice);
+}
+
+EARLY static void *next_mremap(void *old, size_t old_len, size_t new_len, int flags, void *new)
+{
+	behind_mremap_fn *next = BEHIND(mremap);
+
+	return next ? next(old, old_len, new_len, flags, new)
+		    : (void *)syscall(SYS_mremap, old, old_len, new_len, flags, new);
+}
+
+EARLY static ssize_t next_process_madvise(
+	int pidfd, const struct iovec *vec, size_t count, int advice, unsigned flags)
+{
+	behind_process_madvise_fn *next = BEHIND(process_madvise);
+
+	return next ? next(pidfd, vec, count, advice, flags)
+		    : syscall(SYS_process_madvise, pidfd, vec, count, advice, flags);
+}
+
+EARLY static int next_mprotect(void *addr, size_t len, int prot)
+{
+	behind_mprotect_fn *next = BEHIND(mprotect);
+
+	return next ? next(addr, len, prot) : (int)syscall(SYS_mprotect, addr, len, prot);
+}
+
+EARLY static int next_pkey_mprotect(void *addr, size_t len, int prot, int pkey)
+{
+	behind_pkey_mprotect_fn *next = BEHIND(pkey_mprotect);
+
+	return next ? next(addr, len, prot, pkey) : (int)syscall(SYS_pkey_mprotect, addr, len, prot, pkey);
+}
+
+/* libc's own, under a name that nobody interposes: it keeps libc's idea of where the break is. */
+extern void *__sbrk(intptr_t delta);
+
+EARLY static void *next_sbrk(intptr_t delta)
+{
+	behind_sbrk_fn *next = BEHIND(sbrk);
+
+	return next ? next(delta) : __sbrk(delta);
+}
+
+EARLY static int next_brk(void *addr)
+{
+	behind_brk_fn *next = BEHIND(brk);
+
+	if (next)
+		return next(addr);
+	return __sbrk((intptr_t)((uintptr_t)addr - (uintptr_t)__sbrk(0))) == (void *)-1 ? -1 : 0;
+}
+
+EARLY static void *next_shmat(int id, const void *addr, int flags)
+{
+	behind_shmat_fn *next = BEHIND(shmat);
+
+	return next ? next(id, addr, flags) : (void *)syscall(SYS_shmat, id, addr, flags);
+}
+
+EARLY static int next_shmdt(const void *addr)
+{
+	behind_shmdt_fn *next = BEHIND(shmdt);
+
+	return next ? next(addr) : (int)syscall(SYS_shmdt, addr);
 }
 
 /* ---- Who is told ----
@@ -110,44 +191,56 @@ EXPORT int munmap(void *addr, size_t len)
 
 	if (watched()) {
 		before((uintptr_t)addr, len);
-		r = raw_munmap(addr, len);
+		r = next_munmap(addr, len);
 		after(MM_UNMAP, (uintptr_t)addr, len);
 	} else {
-		r = raw_munmap(addr, len);
+		r = next_munmap(addr, len);
 	}
 	if (r && forgot)
 		userfault_restore(&was);
 	return r;
 }
 
-EARLY static void *observed_mmap(void *addr, size_t len, int prot, int flags, int fd, long off)
+/* Which of the two names the program has called, so that the next in line sees the same. */
+enum mmap_name { MMAP, MMAP64 };
+
+EARLY static void *next_mmap(
+	enum mmap_name name, void *addr, size_t len, int prot, int flags, int fd, long off)
+{
+	behind_mmap_fn *next = BEHIND(mmap);
+	behind_mmap64_fn *next64 = BEHIND(mmap64);
+
+	if (name == MMAP && next)
+		return next(addr, len, prot, flags, fd, off);
+	if (name == MMAP64 && next64)
+		return next64(addr, len, prot, flags, fd, off);
+	return raw_mmap(addr, len, prot, flags, fd, off);
+}
+
+EARLY static void *observed_mmap(
+	enum mmap_name name, void *addr, size_t len, int prot, int flags, int fd, long off)
 {
 	/* Only with MAP_FIXED, and without MAP_FIXED_NOREPLACE, is anything replaced. */
 	bool replaces = (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) == MAP_FIXED;
 	void *r;
 
 	if (!replaces || !watched())
-		return raw_mmap(addr, len, prot, flags, fd, off);
+		return next_mmap(name, addr, len, prot, flags, fd, off);
 	before((uintptr_t)addr, len);
-	r = raw_mmap(addr, len, prot, flags, fd, off);
+	r = next_mmap(name, addr, len, prot, flags, fd, off);
 	after(MM_UNMAP, (uintptr_t)addr, len);
 	return r;
 }
 
 EXPORT void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
-	return observed_mmap(addr, len, prot, flags, fd, off);
+	return observed_mmap(MMAP, addr, len, prot, flags, fd, off);
 }
 
 #undef mmap64
 EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t off)
 {
-	return observed_mmap(addr, len, prot, flags, fd, off);
-}
-
-EARLY static void *raw_mremap(void *old, size_t old_len, size_t new_len, int flags, void *new)
-{
-	return (void *)syscall(SYS_mremap, old, old_len, new_len, flags, new);
+	return observed_mmap(MMAP64, addr, len, prot, flags, fd, off);
 }
 
 /* Growing: where it stands if there is room, and only if not by moving, so that a pin diverges only for a
@@ -157,12 +250,12 @@ static void *observed_grow(uintptr_t old, size_t old_len, size_t new_len, int fl
 	void *r;
 
 	if (pin_any()) {
-		r = raw_mremap((void *)old, old_len, new_len, flags & ~MREMAP_MAYMOVE, NULL);
+		r = next_mremap((void *)old, old_len, new_len, flags & ~MREMAP_MAYMOVE, NULL);
 		if (r != MAP_FAILED || errno != ENOMEM || !(flags & MREMAP_MAYMOVE))
 			return r;
 		before(old, old_len);
 	}
-	r = raw_mremap((void *)old, old_len, new_len, flags, NULL);
+	r = next_mremap((void *)old, old_len, new_len, flags, NULL);
 	if (r != (void *)old)
 		after(MM_UNMAP, old, old_len);
 	return r;
@@ -182,7 +275,7 @@ static void *observed_mremap(uintptr_t old, size_t old_len, size_t new_len, int 
 	if (moves)
 		keep = 0;
 	before(old + keep, whole(old_len) - keep);
-	r = raw_mremap((void *)old, old_len, new_len, flags, (void *)new);
+	r = next_mremap((void *)old, old_len, new_len, flags, (void *)new);
 	after(MM_UNMAP, old + keep, whole(old_len) - keep);
 	if (flags & MREMAP_FIXED)
 		after(MM_UNMAP, new, new_len);
@@ -201,7 +294,7 @@ EXPORT void *mremap(void *old, size_t old_len, size_t new_len, int flags, ...)
 		va_end(ap);
 	}
 	if (!watched())
-		return raw_mremap(old, old_len, new_len, flags, new);
+		return next_mremap(old, old_len, new_len, flags, new);
 	return observed_mremap((uintptr_t)old, old_len, new_len, flags, (uintptr_t) new);
 }
 
@@ -238,9 +331,9 @@ EXPORT int madvise(void *addr, size_t len, int advice)
 	int r;
 
 	if (!discards(advice) || !watched())
-		return raw_madvise(addr, len, advice);
+		return next_madvise(addr, len, advice);
 	before_discard((uintptr_t)addr, len, advice);
-	r = raw_madvise(addr, len, advice);
+	r = next_madvise(addr, len, advice);
 	after(MM_DISCARD, (uintptr_t)addr, len);
 	return r;
 }
@@ -248,12 +341,18 @@ EXPORT int madvise(void *addr, size_t len, int advice)
 /* Returns an error number and leaves errno alone; POSIX's DONTNEED is a hint that Linux's is not. */
 EXPORT int posix_madvise(void *addr, size_t len, int advice)
 {
+	behind_posix_madvise_fn *next = BEHIND(posix_madvise);
+	bool tells = advice != POSIX_MADV_DONTNEED && discards(advice) && watched();
 	int saved = errno, err = 0;
 
-	if (advice == POSIX_MADV_DONTNEED)
-		return 0;
-	if (madvise(addr, len, advice))
+	if (tells)
+		before_discard((uintptr_t)addr, len, advice);
+	if (next)
+		err = next(addr, len, advice);
+	else if (advice != POSIX_MADV_DONTNEED && raw_madvise(addr, len, advice))
 		err = errno;
+	if (tells)
+		after(MM_DISCARD, (uintptr_t)addr, len);
 	errno = saved;
 	return err;
 }
@@ -287,9 +386,9 @@ EXPORT ssize_t process_madvise(
 	ssize_t r;
 
 	if (!discards(advice) || !watched())
-		return syscall(SYS_process_madvise, pidfd, vec, count, advice, flags);
+		return next_process_madvise(pidfd, vec, count, advice, flags);
 	each_range(vec, count, advice, before_discard);
-	r = syscall(SYS_process_madvise, pidfd, vec, count, advice, flags);
+	r = next_process_madvise(pidfd, vec, count, advice, flags);
 	each_range(vec, count, advice, after_discard);
 	return r;
 }
@@ -298,7 +397,7 @@ EXPORT ssize_t process_madvise(
  * told. */
 EXPORT int mprotect(void *addr, size_t len, int prot)
 {
-	int r = (int)syscall(SYS_mprotect, addr, len, prot);
+	int r = next_mprotect(addr, len, prot);
 
 	after(MM_PROTECT, (uintptr_t)addr, len);
 	return r;
@@ -306,38 +405,51 @@ EXPORT int mprotect(void *addr, size_t len, int prot)
 
 EXPORT int pkey_mprotect(void *addr, size_t len, int prot, int pkey)
 {
-	int r;
+	int r = next_pkey_mprotect(addr, len, prot, pkey);
 
-	if (pkey == -1)
-		return mprotect(addr, len, prot);
-	r = (int)syscall(SYS_pkey_mprotect, addr, len, prot, pkey);
 	after(MM_PROTECT, (uintptr_t)addr, len);
 	return r;
 }
 
-/* libc's own, under a name that nobody interposes: it keeps libc's idea of where the break is. */
-extern void *__sbrk(intptr_t delta);
+/* The break moves from one place to another: what lies between is gone when it moves down. */
+struct shrink {
+	uintptr_t start;
+	size_t len; /* 0: it does not shrink by a page, or nobody is told */
+};
+
+static struct shrink shrink_to(uintptr_t then)
+{
+	uintptr_t now = (uintptr_t)__sbrk(0);
+
+	if (then >= now || page_up(then) >= page_up(now))
+		return (struct shrink){ 0 };
+	return (struct shrink){ page_up(then), page_up(now) - page_up(then) };
+}
 
 EXPORT void *sbrk(intptr_t delta)
 {
-	uintptr_t now, then;
+	struct shrink s = { 0 };
 	void *r;
 
-	if (delta >= 0 || !watched())
-		return __sbrk(delta);
-	now = (uintptr_t)__sbrk(0);
-	then = now + (uintptr_t)delta;
-	if (then > now || page_up(then) >= page_up(now))
-		return __sbrk(delta);
-	before(page_up(then), page_up(now) - page_up(then));
-	r = __sbrk(delta);
-	after(MM_UNMAP, page_up(then), page_up(now) - page_up(then));
+	if (delta < 0 && watched())
+		s = shrink_to((uintptr_t)__sbrk(0) + (uintptr_t)delta);
+	before(s.start, s.len);
+	r = next_sbrk(delta);
+	after(MM_UNMAP, s.start, s.len);
 	return r;
 }
 
 EXPORT int brk(void *addr)
 {
-	return sbrk((intptr_t)((uintptr_t)addr - (uintptr_t)__sbrk(0))) == (void *)-1 ? -1 : 0;
+	struct shrink s = { 0 };
+	int r;
+
+	if (watched())
+		s = shrink_to((uintptr_t)addr);
+	before(s.start, s.len);
+	r = next_brk(addr);
+	after(MM_UNMAP, s.start, s.len);
+	return r;
 }
 
 static int shm_control(int id, struct shmid_ds *ds)
@@ -352,11 +464,11 @@ EXPORT void *shmat(int id, const void *addr, int flags)
 	void *r;
 
 	if (!(flags & SHM_REMAP) || !watched() || shm_control(id, &ds))
-		return (void *)syscall(SYS_shmat, id, addr, flags);
+		return next_shmat(id, addr, flags);
 	if (flags & SHM_RND)
 		at &= ~(uintptr_t)(SHMLBA - 1);
 	before(at, ds.shm_segsz);
-	r = (void *)syscall(SYS_shmat, id, addr, flags);
+	r = next_shmat(id, addr, flags);
 	after(MM_UNMAP, at, ds.shm_segsz);
 	return r;
 }
@@ -383,10 +495,10 @@ EXPORT int shmdt(const void *addr)
 	int r;
 
 	if (!watched())
-		return (int)syscall(SYS_shmdt, addr);
+		return next_shmdt(addr);
 	len = attached_length((uintptr_t)addr);
 	before((uintptr_t)addr, len);
-	r = (int)syscall(SYS_shmdt, addr);
+	r = next_shmdt(addr);
 	after(MM_UNMAP, (uintptr_t)addr, len);
 	return r;
 }

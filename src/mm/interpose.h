@@ -2,19 +2,19 @@
 /*
  * The notifier that is on by default: munmap, mremap, mmap and mmap64 with MAP_FIXED (not
  * MAP_FIXED_NOREPLACE), madvise, posix_madvise, process_madvise (whichever process it is about), mprotect,
- * pkey_mprotect, brk, sbrk, shmat with SHM_REMAP, shmdt, as exported symbols in front of libc's. Each makes
- * the system call itself (raw, errno as libc sets it) and, when there is somebody to tell and the call can
- * take pages or rights away, reports the exact page range: *before* the call for pinned memory (pin_diverge
- * or pin_discard, so that no copy reaches a new mapping; changed rights do not concern it) and *after* it for
- * on-demand memory (the observer), so that an entry made between is dropped too. A call that failed is still
- * reported to the observer (an invalidation too many is harmless), but not a range that the kernel cannot
- * accept (not page aligned, empty, wrapping).
+ * pkey_mprotect, brk, sbrk, shmat with SHM_REMAP, shmdt, as exported symbols in front of libc's. Each calls
+ * the next function of its name (mm/behind.h), whose errno it keeps, and, when there is somebody to tell and
+ * the call can take pages or rights away, reports the exact page range: *before* the call for pinned memory
+ * (pin_diverge or pin_discard, so that no copy reaches a new mapping; changed rights do not concern it) and
+ * *after* it for on-demand memory (the observer), so that an entry made between is dropped too. A call that
+ * failed is still reported to the observer (an invalidation too many is harmless), but not a range that the
+ * kernel cannot accept (not page aligned, empty, wrapping).
  *
- * With no observer set and no pin (a program that never opened a device), each is two loads and the system
- * call. The functions stay async-signal-safe, are no new cancellation points, and may be called from inside
- * malloc: observers must not allocate. What is missed (raw system calls, libc's internal calls,
- * remap_file_pages, the other names of a shared file that is cut or punched) is found at access time by the
- * copy that faults, or by the sweep.
+ * With no observer set and no pin (a program that never opened a device), each is two loads and the call of
+ * the next. The functions stay async-signal-safe, are no new cancellation points, and may be called from
+ * inside malloc: observers must not allocate. What is missed (raw system calls, libc's internal calls,
+ * remap_file_pages, calls by a library that has patched the code of our functions, the other names of a
+ * shared file that is cut or punched) is found at access time by the copy that faults, or by the sweep.
  */
 #ifndef UNPIN_MM_INTERPOSE_H
 #define UNPIN_MM_INTERPOSE_H

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -63,7 +64,7 @@ static int scan_once(struct scan *s)
 
 	if (fd < 0)
 		return fd;
-	r = ioctl(fd, SCAN, s);
+	r = (int)syscall(SYS_ioctl, fd, SCAN, s);
 	if (r < 0)
 		r = -errno;
 	errno = saved;

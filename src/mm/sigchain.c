@@ -11,6 +11,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "mm/behind.h"
 #include "mm/safecopy.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -25,6 +26,13 @@
 
 /* libc's own, under the name that nobody interposes. */
 int __sigaction(int sig, const struct sigaction *act, struct sigaction *old);
+
+static int next_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	behind_sigaction_fn *next = BEHIND(sigaction);
+
+	return next ? next(sig, act, old) : __sigaction(sig, act, old);
+}
 
 /* ---- The table of what the application has installed ----
  *
@@ -219,6 +227,7 @@ static void die(int sig, siginfo_t *info, ucontext_t *context)
 	 * fault. */
 	if (!is_synchronous(sig, info) && getpid() == 1)
 		return;
+	/* libc's: here it is the kernel that must know. */
 	__sigaction(sig, &dfl, NULL);
 	sigdelset(&context->uc_sigmask, sig);
 	syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), sig, info);
@@ -298,7 +307,7 @@ static int front(int sig, struct sigaction *displaced)
 	app = table_get(slot_of(sig), &word);
 	for (;;) {
 		make_front(&act, &app);
-		if (__sigaction(sig, &act, displaced))
+		if (next_sigaction(sig, &act, displaced))
 			return -errno;
 		app = table_get(slot_of(sig), &now);
 		if (now == word)
@@ -324,7 +333,7 @@ static int take_over(int sig)
 	struct action app, now;
 	uint64_t word;
 
-	if (__sigaction(sig, NULL, &seen))
+	if (next_sigaction(sig, NULL, &seen))
 		return -errno;
 	app = from_libc(&seen);
 	if (!is_ours(&seen))
@@ -368,7 +377,7 @@ static void add_restorer(int sig, struct action *a)
 {
 	struct sigaction ours;
 
-	if (__sigaction(sig, NULL, &ours) || !is_ours(&ours))
+	if (next_sigaction(sig, NULL, &ours) || !is_ours(&ours))
 		return;
 	a->flags |= ours.sa_flags & SA_RESTORER;
 	a->restorer = (void *)ours.sa_restorer;
@@ -418,7 +427,7 @@ static int plain_sigaction(int sig, const struct sigaction *act, struct sigactio
 	struct action app;
 	uint64_t word;
 
-	if (__sigaction(sig, act, &was))
+	if (next_sigaction(sig, act, &was))
 		return -1;
 	if (is_ours(&was)) {
 		app = table_get(slot_of(sig), &word);
@@ -438,7 +447,7 @@ static int chained_sigaction(int sig, const struct sigaction *act, struct sigact
 		return table_sigaction(sig, act, old);
 	if (slot_of(sig) >= 0)
 		return plain_sigaction(sig, act, old);
-	return __sigaction(sig, act, old);
+	return next_sigaction(sig, act, old);
 }
 
 EXPORT int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *restrict old)
@@ -467,43 +476,75 @@ static __sighandler_t set_handler(int sig, __sighandler_t handler, int flags, bo
 	return chained_sigaction(sig, &act, &old) ? SIG_ERR : old.sa_handler;
 }
 
+/*
+ * Only two signals are ours to look after. For every other one the next function of the same name is called,
+ * with nothing of ours in between.
+ */
+static bool looked_after(int sig)
+{
+	return slot_of(sig) >= 0;
+}
+
 /* libc's headers may send signal() to another name, or take one of these for a macro. */
 #undef signal
 #undef sigset
 #undef sigignore
 
-EXPORT __sighandler_t signal(int sig, __sighandler_t handler)
+static __sighandler_t set_by_signal(int sig, __sighandler_t handler)
 {
 	bool interrupts = valid(sig) && atomic_load(&interrupting) >> (sig - 1) & 1;
 
 	return set_handler(sig, handler, interrupts ? 0 : SA_RESTART, true);
 }
 
+EXPORT __sighandler_t signal(int sig, __sighandler_t handler)
+{
+	behind_signal_fn *next = looked_after(sig) ? NULL : BEHIND(signal);
+
+	return next ? next(sig, handler) : set_by_signal(sig, handler);
+}
+
 EXPORT __sighandler_t bsd_signal(int sig, __sighandler_t handler);
 EXPORT __sighandler_t bsd_signal(int sig, __sighandler_t handler)
 {
-	return signal(sig, handler);
+	behind_bsd_signal_fn *next = looked_after(sig) ? NULL : BEHIND(bsd_signal);
+
+	return next ? next(sig, handler) : set_by_signal(sig, handler);
 }
 
 EXPORT __sighandler_t ssignal(int sig, __sighandler_t handler)
 {
-	return signal(sig, handler);
+	behind_ssignal_fn *next = looked_after(sig) ? NULL : BEHIND(ssignal);
+
+	return next ? next(sig, handler) : set_by_signal(sig, handler);
 }
 
-EXPORT __sighandler_t __sysv_signal(int sig, __sighandler_t handler)
+static __sighandler_t set_once(int sig, __sighandler_t handler)
 {
 	return set_handler(sig, handler, (int)SA_RESETHAND | SA_NODEFER, false);
 }
 
+EXPORT __sighandler_t __sysv_signal(int sig, __sighandler_t handler)
+{
+	behind___sysv_signal_fn *next = looked_after(sig) ? NULL : BEHIND(__sysv_signal);
+
+	return next ? next(sig, handler) : set_once(sig, handler);
+}
+
 EXPORT __sighandler_t sysv_signal(int sig, __sighandler_t handler)
 {
-	return __sysv_signal(sig, handler);
+	behind_sysv_signal_fn *next = looked_after(sig) ? NULL : BEHIND(sysv_signal);
+
+	return next ? next(sig, handler) : set_once(sig, handler);
 }
 
 EXPORT int siginterrupt(int sig, int flag)
 {
+	behind_siginterrupt_fn *next = looked_after(sig) ? NULL : BEHIND(siginterrupt);
 	struct sigaction act;
 
+	if (next)
+		return next(sig, flag);
 	if (!valid(sig) || chained_sigaction(sig, NULL, &act)) {
 		errno = EINVAL;
 		return -1;
@@ -520,6 +561,10 @@ EXPORT int siginterrupt(int sig, int flag)
 
 EXPORT int sigignore(int sig)
 {
+	behind_sigignore_fn *next = looked_after(sig) ? NULL : BEHIND(sigignore);
+
+	if (next)
+		return next(sig);
 	return set_handler(sig, SIG_IGN, 0, false) == SIG_ERR ? -1 : 0;
 }
 
@@ -529,10 +574,13 @@ EXPORT int sigignore(int sig)
 
 EXPORT __sighandler_t sigset(int sig, __sighandler_t disposition)
 {
+	behind_sigset_fn *next = looked_after(sig) ? NULL : BEHIND(sigset);
 	struct sigaction now;
 	sigset_t just, before;
 	__sighandler_t was;
 
+	if (next)
+		return next(sig, disposition);
 	if (disposition == SIG_ERR || !valid(sig)) {
 		errno = EINVAL;
 		return SIG_ERR;

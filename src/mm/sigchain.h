@@ -18,7 +18,8 @@
  * and an ignored SIGSEGV sent by kill() may end a poll() or a sleep early; the kernel log has no "segfault
  * at" line.
  *
- * Before sigchain_install() the interposed functions do what libc's do. Async-signal-safe, thread safe, no
+ * Other signals are passed to the next function of the same name (mm/behind.h). Before sigchain_install() the
+ * interposed functions do what libc's do. Async-signal-safe, thread safe, no
  * locks.
  */
 #ifndef UNPIN_MM_SIGCHAIN_H

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "mm/behind.h"
 #include "mm/early.h"
 #include "mm/interpose.h"
 #include "mm/page.h"
@@ -331,6 +332,13 @@ EARLY static bool refused(int err)
 	return err != ENOMEM && err != EFAULT;
 }
 
+EARLY static int next_ioctl(int fd, unsigned long request, void *arg)
+{
+	behind_ioctl_fn *next = BEHIND(ioctl);
+
+	return next ? next(fd, request, arg) : (int)syscall(SYS_ioctl, fd, request, arg);
+}
+
 /* Before anybody can fault on the range it is known; the set has it as soon as the kernel has. */
 EARLY static int observed_register(int fd, void *reg, uintptr_t start, uintptr_t end)
 {
@@ -343,7 +351,7 @@ EARLY static int observed_register(int fd, void *reg, uintptr_t start, uintptr_t
 		return -1;
 	}
 	errno = saved;
-	r = (int)syscall(SYS_ioctl, fd, UFFDIO_REGISTER, reg);
+	r = next_ioctl(fd, UFFDIO_REGISTER, reg);
 	if (!row)
 		return r;
 	saved = errno;
@@ -360,7 +368,7 @@ EARLY static int observed_unregister(int fd, void *arg, const struct uffdio_rang
 {
 	struct userfault_span was;
 	bool forgot = userfault_forget(range->start, range->len, &was);
-	int r = (int)syscall(SYS_ioctl, fd, UFFDIO_UNREGISTER, arg);
+	int r = next_ioctl(fd, UFFDIO_UNREGISTER, arg);
 
 	if (r && forgot)
 		userfault_restore(&was);
@@ -385,17 +393,19 @@ EARLY __attribute__((visibility("default"))) int ioctl(int fd, unsigned long req
 {
 	struct uffdio_register reg;
 	struct uffdio_range range;
+	unsigned known = (unsigned)request;
 	va_list ap;
 	void *arg;
 
 	va_start(ap, request);
 	arg = va_arg(ap, void *);
 	va_end(ap);
-	if (request == UFFDIO_REGISTER && read_argument(&reg, arg, sizeof(reg)) &&
+	/* The kernel looks at 32 bits; a request that the program kept in an int comes sign-extended. */
+	if (known == (unsigned)UFFDIO_REGISTER && read_argument(&reg, arg, sizeof(reg)) &&
 		reg.mode & (UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR) &&
 		reg.range.start < reg.range.start + reg.range.len)
 		return observed_register(fd, arg, reg.range.start, reg.range.start + reg.range.len);
-	if (request == UFFDIO_UNREGISTER && read_argument(&range, arg, sizeof(range)))
+	if (known == (unsigned)UFFDIO_UNREGISTER && read_argument(&range, arg, sizeof(range)))
 		return observed_unregister(fd, arg, &range);
-	return (int)syscall(SYS_ioctl, fd, request, arg);
+	return next_ioctl(fd, request, arg);
 }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "mm/facility.h"
 #include "mm/memfs.h"
@@ -47,7 +49,7 @@ static int query_ioctl(struct query *q)
 
 	if (fd < 0)
 		return fd;
-	if (ioctl(fd, QUERY, q))
+	if (syscall(SYS_ioctl, fd, QUERY, q))
 		err = -errno;
 	errno = saved;
 	if (err == -EBADF || err == -ENOTTY)

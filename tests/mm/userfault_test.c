@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "mm/behind.h"
 #include "mm/early.h"
 #include "mm/interpose.h"
 #include "mm/sigchain.h"
@@ -130,6 +131,24 @@ static void a_registered_range_is_watched_until_it_is_unregistered(void **state)
 	assert_false(userfault_watched(m, 4 * PAGE));
 	close(fd);
 	munmap((void *)m, 4 * PAGE);
+}
+
+/* As of a program that keeps requests in an int: the upper half is the sign's. */
+static void a_request_kept_in_an_int_is_recognised(void **state)
+{
+	int fd = open_or_skip(), request = (int)UFFDIO_REGISTER, end = (int)UFFDIO_UNREGISTER;
+	uintptr_t m = map(1);
+	struct uffdio_register r = { .range = { m, PAGE }, .mode = UFFDIO_REGISTER_MODE_MISSING };
+	struct uffdio_range all = { m, PAGE };
+
+	(void)state;
+	assert_true(request < 0 && end < 0);
+	assert_int_equal(ioctl(fd, (unsigned long)request, &r), 0);
+	assert_true(userfault_watched(m, PAGE));
+	assert_int_equal(ioctl(fd, (unsigned long)end, &all), 0);
+	assert_false(userfault_watched(m, PAGE));
+	close(fd);
+	munmap((void *)m, PAGE);
 }
 
 static void unmapping_ends_it(void **state)
@@ -459,6 +478,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(without_memory_what_was_registered_is_known_and_the_rest_refused),
 		cmocka_unit_test(a_registered_range_is_watched_until_it_is_unregistered),
+		cmocka_unit_test(a_request_kept_in_an_int_is_recognised),
 		cmocka_unit_test(unmapping_ends_it),
 		cmocka_unit_test(write_protection_alone_makes_nobody_wait_for_a_missing_page),
 		cmocka_unit_test(a_hole_in_the_middle_leaves_both_sides),
@@ -472,6 +492,8 @@ int main(void)
 		cmocka_unit_test(an_argument_that_cannot_be_read_is_the_kernels_affair),
 	};
 
+	/* Calls of the kernel pass through syscall(), which is wrapped here. */
+	atomic_store(&behind.ioctl, NULL);
 	/* Links our munmap, where a sanitizer's would do. */
 	interpose_observe(NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
