@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 #include "nic/caps.h"
 
+#include "nic/gid.h"
+
 #include <errno.h>
 
 /* All that the transport of this device can do on demand: there are no shared receive queues. */
@@ -62,4 +64,31 @@ struct nic_caps nic_caps_of(const struct settings *set)
 			caps.no_implicit = EINVAL;
 	}
 	return caps;
+}
+
+/*
+ * The values of IBTA 14.2.5.6 (PortInfo) that together read as 100 Gb/s: four lanes of EDR. The link is
+ * memory.
+ */
+#define WIDTH_4X	2
+#define SPEED_EDR	32
+#define PHYS_LINK_UP	5
+
+void nic_port_fill(enum nic_gid_layout gids, struct ibv_port_attr *attr)
+{
+	*attr = (struct ibv_port_attr){
+		.state = IBV_PORT_ACTIVE,
+		.max_mtu = IBV_MTU_4096,
+		.active_mtu = IBV_MTU_4096,
+		.gid_tbl_len = (int)nic_gid_rows(gids),
+		.port_cap_flags = IBV_PORT_IP_BASED_GIDS,
+		.max_msg_sz = NIC_MAX_MSG,
+		.pkey_tbl_len = 1,
+		.max_vl_num = 1,
+		.active_width = WIDTH_4X,
+		.active_speed = SPEED_EDR,
+		.phys_state = PHYS_LINK_UP,
+		.link_layer = IBV_LINK_LAYER_ETHERNET,
+		.flags = IBV_QPF_GRH_REQUIRED,
+	};
 }

@@ -391,6 +391,21 @@ const struct nic_caps *nic_context_caps(const struct nic_context *ctx)
 	return &ctx->nic->caps;
 }
 
+uint64_t nic_segment_counter(size_t offset)
+{
+	struct nic *nic;
+	uint64_t value = 0;
+
+	if (!rundown_enter(&tellers))
+		return 0;
+	nic = atomic_load(&the_nic);
+	if (nic && nic->generation == generation_now())
+		value = atomic_load_explicit(
+			(_Atomic uint64_t *)((char *)nic->seg + offset), memory_order_relaxed);
+	rundown_leave(&tellers);
+	return value;
+}
+
 int nic_context_check(const struct nic_context *ctx)
 {
 	return generation_now() == ctx->generation ? 0 : -EIO;

@@ -20,6 +20,7 @@
 #define UNPIN_NIC_DEVICE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <infiniband/verbs.h>
 
@@ -54,6 +55,12 @@ bool nic_context_close(struct nic_context *ctx);
 const struct nic_caps *nic_context_caps(const struct nic_context *ctx);
 /* -EIO when the context is inherited from a parent process, else 0. */
 int nic_context_check(const struct nic_context *ctx);
+
+/*
+ * A counter of the exported segment (base/segment.h) by its offset there: the device's since this process
+ * opened it; 0 while it is not open. Any thread, without a lock.
+ */
+uint64_t nic_segment_counter(size_t offset);
 
 int nic_pd_create(struct nic_context *ctx, struct nic_pd **out);
 /* -EBUSY while memory regions or queue pairs use it. */

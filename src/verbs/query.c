@@ -88,37 +88,11 @@ UNPIN_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device
 
 /* --- port ----------------------------------------------------------------------------------------- */
 
-/*
- * The values of IBTA 14.2.5.6 (PortInfo) that together read as 100 Gb/s: four lanes of EDR. The link is
- * memory.
- */
-#define WIDTH_4X	2
-#define SPEED_EDR	32
-#define PHYS_LINK_UP	5
-#define SPEED_100_MBITS 1000 /* in units of 100 Mb/s */
+#define SPEED_100_MBITS 1000 /* in units of 100 Mb/s: what nic_port_fill()'s width and speed make */
 
 static enum nic_gid_layout layout_of(struct ibv_context *context)
 {
 	return nic_context_caps(to_context(context)->nic)->gids;
-}
-
-static void fill_port(struct ibv_context *context, struct ibv_port_attr *attr)
-{
-	*attr = (struct ibv_port_attr){
-		.state = IBV_PORT_ACTIVE,
-		.max_mtu = IBV_MTU_4096,
-		.active_mtu = IBV_MTU_4096,
-		.gid_tbl_len = (int)nic_gid_rows(layout_of(context)),
-		.port_cap_flags = IBV_PORT_IP_BASED_GIDS,
-		.max_msg_sz = NIC_MAX_MSG,
-		.pkey_tbl_len = 1,
-		.max_vl_num = 1,
-		.active_width = WIDTH_4X,
-		.active_speed = SPEED_EDR,
-		.phys_state = PHYS_LINK_UP,
-		.link_layer = IBV_LINK_LAYER_ETHERNET,
-		.flags = IBV_QPF_GRH_REQUIRED,
-	};
 }
 
 int query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr, size_t attr_size)
@@ -127,7 +101,7 @@ int query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_at
 
 	if (port_num != PORT_NUM)
 		return EINVAL;
-	fill_port(context, &all);
+	nic_port_fill(layout_of(context), &all);
 	give(attr, attr_size, &all, sizeof(all));
 	return 0;
 }
