@@ -26,6 +26,7 @@
 
 #define LOCK_RANKS(X)                                                                                        \
 	X(QP_SQ)    /* nic_qp.sq_lock; the application keeps it from ibv_wr_start() to ibv_wr_complete() */  \
+	X(SYSFS)    /* sysfs/tree.c tree.lock: the tree of this process */                                   \
 	X(LISTS)    /* verbs/device.c lists_lock: device lists handed out */                                 \
 	X(REGISTRY) /* nic/device.c registry_lock: the one device; held while it opens and closes */         \
 	X(QP_RUN)   /* nic_qp.run_lock: the transport's state; the one lock held across copies */            \

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+#undef _FILE_OFFSET_BITS
 #include "posix/libc.h"
 
 #include "base/next.h"
@@ -9,6 +10,11 @@ struct libc_functions libc_functions;
 static void look_up(void *entry, const char *name)
 {
 	__atomic_store_n((void **)entry, next_function(name), __ATOMIC_RELAXED);
+}
+
+void *libc_late(const char *name)
+{
+	return next_function(name);
 }
 
 __attribute__((constructor(101))) static void look_up_all(void)

@@ -5,99 +5,59 @@
 #undef _FORTIFY_SOURCE
 #include "posix/path.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "posix/libc.h"
-
-#define EXPORT __attribute__((visibility("default")))
-
-/* ---- What a path is about ---- */
 
 bool path_was_read(int err)
 {
 	return err == ENOENT || err == ENOTDIR || err == EACCES || err == ENXIO || err == ENODEV;
 }
 
-static const char word[] = "infiniband";
-
 /*
- * Where the word stands in the path; NULL: nowhere. No function of libc's: a sanitizer's runtime may stand in
- * front of those and call open() before it is ready.
+ * What becomes of an open whose outcome is r (a descriptor, or -1 with errno). The kernel's own descriptor
+ * gives way only where it is for the directory of the class.
  */
-static const char *find_word(const char *path)
+static __attribute__((noinline)) int opened_word(int r, int dirfd, const char *path, int flags)
 {
-	for (; *path; path++) {
-		size_t n = 0;
+	char buf[PATH_MAX];
+	const char *sub, *served;
+	int ours;
 
-		if (*path != word[0])
-			continue;
-		while (word[n] && path[n] == word[n])
-			n++;
-		if (!word[n])
-			return path;
-	}
-	return NULL;
-}
-
-/* Whether what is left of a path is this one name. */
-static bool is_last(const char *rest, const char *name)
-{
-	while (*rest == '/')
-		rest++;
-	while (*name && *rest == *name)
-		rest++, name++;
-	return !*name && !*rest;
-}
-
-/* Whether the path before the word is this directory, written plainly. */
-static bool is_below(const char *path, const char *found, const char *directory)
-{
-	while (path < found && *directory && *path == *directory)
-		path++, directory++;
-	return path == found && !*directory;
-}
-
-/* Not inlined: programs that never say the word need none of it. */
-static __attribute__((noinline)) enum path_kind classify_word(const char *path, const char *found)
-{
-	const char *rest = found + sizeof(word) - 1;
-
-	if (is_below(path, found, "/dev/") && *rest == '/' && is_last(rest, "rdma_cm"))
-		return PATH_RDMA_CM;
-	if (is_below(path, found, "/sys/class/") && (*rest == '/' || !*rest))
-		return PATH_SYSFS;
-	return PATH_PLAIN;
-}
-
-enum path_kind path_classify(int dirfd, const char *path)
-{
-	const char *found = find_word(path);
-
-	return found ? classify_word(path, found) : PATH_PLAIN;
-}
-
-/* ---- open ---- */
-
-/*
- * What becomes of an open whose outcome is r (a descriptor, or -1 with errno): the same for whoever is not
- * concerned.
- */
-static inline int opened(int r, int dirfd, const char *path, int flags)
-{
-	if (r < 0 && !path_was_read(errno))
-		return r;
 	switch (path_classify(dirfd, path)) {
 	case PATH_SYSFS:
+		served = path_in_tree(dirfd, path, buf, &sub);
+		if (!served)
+			return r;
+		ours = path_open(served, sub, flags);
+		if (r < 0)
+			return ours;
+		if (ours < 0)
+			return r;
+		/* The number that the program was given stays. */
+		syscall(SYS_dup3, ours, r, flags & O_CLOEXEC);
+		syscall(SYS_close, ours);
+		return r;
 	case PATH_RDMA_CM:
 	case PATH_PLAIN:
 		break;
 	}
+	return r;
+}
+
+static inline int opened(int r, int dirfd, const char *path, int flags)
+{
+	if (r < 0 && !path_was_read(errno))
+		return r;
+	if (path_has_word(path))
+		return opened_word(r, dirfd, path, flags);
+	if (r >= 0 && path_has_entered() && *path != '/' && !(flags & O_PATH))
+		path_refresh(r);
 	return r;
 }
 
@@ -126,7 +86,7 @@ static int raw_openat(int dirfd, const char *path, int flags, mode_t mode)
 	return (int)syscall(SYS_openat, dirfd, path, flags, mode);
 }
 
-EXPORT int open(const char *path, int flags, ...)
+POSIX_EXPORT int open(const char *path, int flags, ...)
 {
 	__typeof__(LIBC(open)) next = LIBC(open);
 	mode_t mode = 0;
@@ -136,7 +96,7 @@ EXPORT int open(const char *path, int flags, ...)
 		path, flags);
 }
 
-EXPORT int open64(const char *path, int flags, ...)
+POSIX_EXPORT int open64(const char *path, int flags, ...)
 {
 	__typeof__(LIBC(open64)) next = LIBC(open64);
 	mode_t mode = 0;
@@ -147,7 +107,7 @@ EXPORT int open64(const char *path, int flags, ...)
 		AT_FDCWD, path, flags);
 }
 
-EXPORT int openat(int dirfd, const char *path, int flags, ...)
+POSIX_EXPORT int openat(int dirfd, const char *path, int flags, ...)
 {
 	__typeof__(LIBC(openat)) next = LIBC(openat);
 	mode_t mode = 0;
@@ -157,7 +117,7 @@ EXPORT int openat(int dirfd, const char *path, int flags, ...)
 		path, flags);
 }
 
-EXPORT int openat64(int dirfd, const char *path, int flags, ...)
+POSIX_EXPORT int openat64(int dirfd, const char *path, int flags, ...)
 {
 	__typeof__(LIBC(openat64)) next = LIBC(openat64);
 	mode_t mode = 0;
@@ -179,16 +139,16 @@ static int checked_raw(int dirfd, const char *path, int flags)
 	return raw_openat(dirfd, path, flags, 0);
 }
 
-EXPORT int __open_2(const char *path, int flags);
-EXPORT int __open_2(const char *path, int flags)
+POSIX_EXPORT int __open_2(const char *path, int flags);
+POSIX_EXPORT int __open_2(const char *path, int flags)
 {
 	__typeof__(LIBC(__open_2)) next = LIBC(__open_2);
 
 	return opened(next ? next(path, flags) : checked_raw(AT_FDCWD, path, flags), AT_FDCWD, path, flags);
 }
 
-EXPORT int __open64_2(const char *path, int flags);
-EXPORT int __open64_2(const char *path, int flags)
+POSIX_EXPORT int __open64_2(const char *path, int flags);
+POSIX_EXPORT int __open64_2(const char *path, int flags)
 {
 	__typeof__(LIBC(__open64_2)) next = LIBC(__open64_2);
 
@@ -196,16 +156,16 @@ EXPORT int __open64_2(const char *path, int flags)
 		path, flags);
 }
 
-EXPORT int __openat_2(int dirfd, const char *path, int flags);
-EXPORT int __openat_2(int dirfd, const char *path, int flags)
+POSIX_EXPORT int __openat_2(int dirfd, const char *path, int flags);
+POSIX_EXPORT int __openat_2(int dirfd, const char *path, int flags)
 {
 	__typeof__(LIBC(__openat_2)) next = LIBC(__openat_2);
 
 	return opened(next ? next(dirfd, path, flags) : checked_raw(dirfd, path, flags), dirfd, path, flags);
 }
 
-EXPORT int __openat64_2(int dirfd, const char *path, int flags);
-EXPORT int __openat64_2(int dirfd, const char *path, int flags)
+POSIX_EXPORT int __openat64_2(int dirfd, const char *path, int flags);
+POSIX_EXPORT int __openat64_2(int dirfd, const char *path, int flags)
 {
 	__typeof__(LIBC(__openat64_2)) next = LIBC(__openat64_2);
 

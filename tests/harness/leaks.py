@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """What must not be left when the tests are over: processes, sockets of the device, shared memory, swap devices, control
-groups."""
+groups, trees that stand for /sys."""
+import fcntl
 import glob
 import os
 
@@ -12,6 +13,7 @@ class Snapshot:
         self.shm = set(_shm())
         self.sysv = set(_sysv())
         self.swaps = set(_swaps())
+        self.trees = set(_trees())
 
     def leaks(self, prefix):
         """Sentences about what is there now, of this run (whose devices and tags begin with prefix), and was not before."""
@@ -22,6 +24,7 @@ class Snapshot:
         found += ['swap on ' + name for name in set(_swaps()) - self.swaps if not _squeezes(name)]
         found += ['file ' + name for name in _swap_files()]
         found += ['control group ' + name for name in _cgroups()]
+        found += ['tree ' + name for name in set(_trees()) - self.trees]
         return found
 
 
@@ -42,6 +45,24 @@ def _squeezes(device):
     except OSError:
         return False
     return label.startswith('unpin-') and os.path.exists('/proc/' + label[len('unpin-'):])
+
+
+def _trees():
+    """Those that stand for /sys and that no process holds any more (src/sysfs/tree.h)."""
+    found = []
+    for place in {os.environ.get('XDG_RUNTIME_DIR') or '/tmp', '/tmp', '/dev/shm'}:
+        for name in glob.glob(place + '/unpin-sysfs-*'):
+            try:
+                fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+            except OSError:
+                continue
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                found.append(name)
+            except OSError:
+                pass
+            os.close(fd)
+    return found
 
 
 def _swap_files():
