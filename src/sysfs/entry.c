@@ -244,6 +244,8 @@ const struct sysfs_entry *sysfs_entry_find(const char *path, unsigned *row)
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
 	size_t n = slash ? (size_t)(slash - path) : 0;
 
+	if (slash == path)
+		return NULL;
 	for (size_t i = 0; i < sysfs_entry_count; i++) {
 		const struct sysfs_entry *e = &sysfs_entries[i];
 

@@ -81,7 +81,6 @@ static struct {
 	char root[SYSFS_ROOT_MAX];
 	size_t base_length; /* of root: the directory it is in */
 	int hold;	    /* the root's descriptor, with the lock */
-	pid_t holder;	    /* the process in which hold is a descriptor */
 	dev_t device;	    /* of the root, to know it again */
 	ino_t inode;
 } tree = { .lock = LOCK_INIT(LOCK_SYSFS), .hold = -1 };
@@ -105,12 +104,15 @@ static bool is_root(const struct stat *st)
 	return st->st_dev == tree.device && st->st_ino == tree.inode;
 }
 
-/* Whether the descriptor is still the one that was opened; the program may have closed it. */
+/*
+ * Whether the descriptor is still the one that was opened. The program may have closed it; and what a child
+ * of vfork(2) opens is a descriptor of the child only.
+ */
 static bool holds(void)
 {
 	struct stat st;
 
-	return tree.holder == (pid_t)syscall(SYS_getpid) && !fstat(tree.hold, &st) && is_root(&st);
+	return tree.hold >= 0 && !fstat(tree.hold, &st) && is_root(&st);
 }
 
 static void let_go(void)
@@ -140,7 +142,6 @@ static int remember(const char *base, const char *name, int dir)
 	tree.device = st.st_dev;
 	tree.inode = st.st_ino;
 	tree.hold = fd_move_high(dir);
-	tree.holder = (pid_t)syscall(SYS_getpid);
 	tree.made = true;
 	return 0;
 }
@@ -248,7 +249,7 @@ static int make_in(const char *path, uint64_t hash)
 
 static int make_anywhere(void)
 {
-	const char *places[] = { getenv("XDG_RUNTIME_DIR"), "/tmp", "/dev/shm" };
+	const char *places[] = { getenv("XDG_RUNTIME_DIR"), "/dev/shm", "/tmp" };
 	int err = -ENOENT, first = 0;
 	uint64_t hash = sysfs_hash();
 
@@ -262,7 +263,7 @@ static int make_anywhere(void)
 	err = first ? first : err;
 	if (!tree.complained)
 		log_warn("%s is not shown in /sys/class/infiniband: no directory for it can be made in "
-			 "XDG_RUNTIME_DIR, /tmp or /dev/shm: %s",
+			 "XDG_RUNTIME_DIR, /dev/shm or /tmp: %s",
 			nic_device_name(), strerror(-err));
 	tree.complained = true;
 	return err;
@@ -277,7 +278,7 @@ static int find(char root[SYSFS_ROOT_MAX])
 
 	if (taken)
 		return -EEXIST;
-	if (kernels != tree.kernels || !in_place()) {
+	if (kernels != tree.kernels || !in_place() || !holds()) {
 		let_go();
 		err = make_anywhere();
 		tree.kernels = kernels;

@@ -8,7 +8,7 @@
  *   ROOT/class/infiniband/mlx5_0        the kernel's devices: their links, copied; ROOT/devices has links to
  *                                       /sys/devices, so that they lead where they led
  *
- * ROOT is unpin-sysfs-UID-HASH in XDG_RUNTIME_DIR, or else in /tmp or /dev/shm. HASH is of all that the tree
+ * ROOT is unpin-sysfs-UID-HASH in XDG_RUNTIME_DIR, or else in /dev/shm or /tmp. HASH is of all that the tree
  * holds, so processes of one user share it. It is built under another name and renamed, so who finds it finds
  * it whole; a directory that is not this user's, or that others may write to, is not used. Each process that
  * uses the tree holds a shared lock (flock) on it; at exit, who finds no other holder removes it. A process
