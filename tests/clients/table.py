@@ -55,6 +55,31 @@ SINGLE = [
     Row('ibv_devinfo -l', ['ibv_devinfo', '-l'], must=(r'{device}',), pair=False),
 ]
 
+# Programs that do not ask the verbs but look in /sys/class/infiniband. ibstat and ibstatus need no umad for it.
+CLASS = '/sys/class/infiniband'
+GUID = r'[0-9a-f]{{4}}(:[0-9a-f]{{4}}){{3}}'
+SYSFS = [
+    Row('ibstat', ['ibstat', '{device}'], pair=False, few=True,
+        must=(r"^CA '{device}'", r'Number of ports: 1', r'Firmware version: \d', r'Node GUID: 0x[0-9a-f]{{16}}', r'State: Active',
+              r'Physical state: LinkUp', r'Rate: 100', r'Link layer: Ethernet'), must_not=(r'(?i)failed',)),
+    Row('ibstat -l', ['ibstat', '-l'], must=(r'^{device}$',), pair=False),
+    Row('ibstatus', ['ibstatus', '{device}'], pair=False,
+        must=(r"device '{device}' port 1", r'state:\s+4: ACTIVE', r'rate:\s+100 Gb/sec \(4X EDR\)', r'link_layer:\s+Ethernet')),
+    # hwloc leaves virtual devices out unless it is asked for them.
+    Row('lstopo', ['env', 'HWLOC_VIRTUAL_LINUX_OSDEV=1', 'lstopo-no-graphics', '--whole-io', '-v'], pair=False,
+        must=(r'OpenFabrics .*NodeGUID=' + GUID + r'.*Port1State=4.*Port1GID0=.*"{device}"',)),
+    Row('ls -la', ['ls', '-la', CLASS, CLASS + '/{device}/'], pair=False,
+        must=(r' {device} -> \.\./\.\./devices/virtual/infiniband/{device}$', r'\bnode_guid$', r'\bports$'),
+        must_not=(r'cannot|No such file',)),
+    Row('find', ['find', CLASS + '/{device}/ports/1/gids', '-name', '[0-9]*'], must=(r'/gids/63$',), pair=False),
+    Row('cat', ['cat', CLASS + '/{device}/ports/1/gid_attrs/types/0'], must=(r'^RoCE v2$',), pair=False),
+    Row('realpath', ['realpath', CLASS + '/{device}'], must=(r'^/sys/devices/virtual/infiniband/{device}$',), pair=False),
+    Row('a shell in it', ['bash', '-c', 'cd ' + CLASS + '/{device}/ports/1 && pwd -P && cat state && echo gids/6*'], pair=False,
+        must=(r'^/sys/devices/virtual/infiniband/{device}/ports/1$', r'^4: ACTIVE$', r'^gids/6 gids/60 gids/61 gids/62 gids/63$')),
+    Row('python', ['python3', '-c', 'import os; print(os.listdir("' + CLASS + '"), open("' + CLASS + '/{device}/node_type").read())'],
+        pair=False, must=(r"^\[.*'{device}'.*\] 1: CA$",)),
+]
+
 PINGPONG = ([pingpong(o, few=o in ('-o -c', '-e', '-O -P -c')) for o in
              ('', '-o', '-e', '-o -e', '-c', '-o -c', '-N', '-N -o -c', '-o -e -c', '-r 1 -c', '-m 256 -c',
               '-m 4096 -o -c', '-O', '-O -c', '-O -e -c', '-N -O -c', '-o -P', '-o -P -c', '-O -P', '-O -P -c')]
@@ -104,7 +129,7 @@ def qperf(tests):
                must_not=(r'(?i)failed', r'(?i)error'))
 
 
-ROWS = SINGLE + PINGPONG + perftests() + [qperf(QPERF_TESTS[i:i + 4]) for i in range(0, len(QPERF_TESTS), 4)]
+ROWS = SINGLE + SYSFS + PINGPONG + perftests() + [qperf(QPERF_TESTS[i:i + 4]) for i in range(0, len(QPERF_TESTS), 4)]
 
 
 def verdict(row, session, text):
@@ -173,8 +198,9 @@ def attempt(row, session, prefix):
 
 def test(row, suite, label='', env=None, wrap=(), stage=None):
     def function(runner, t):
-        if not shutil.which(row.command[0]):
-            return Result.skip('%s is not installed' % row.command[0])
+        program = row.command[2 if row.command[0] == 'env' else 0]
+        if not shutil.which(program):
+            return Result.skip('%s is not installed' % program)
         session = Session(runner, t.suite + '.' + t.name, TIMEOUT, env)
         unpin = stage(runner, runner.unpin) if stage else runner.unpin
         prefix = list(wrap) + [unpin, 'run', '--']
