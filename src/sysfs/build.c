@@ -81,10 +81,11 @@ uint64_t sysfs_hash(void)
 	h = hash(h, &kernels, sizeof(kernels));
 	for (size_t i = 0; i < sysfs_entry_count; i++) {
 		const struct sysfs_entry *e = &sysfs_entries[i];
+		unsigned rows = sysfs_entry_rows(e);
 
 		h = hash_text(hash_text(h, e->directory), e->name ? e->name : "");
 		/* Counters are always different. */
-		for (unsigned row = 0; row < e->rows && !e->divisor; row++) {
+		for (unsigned row = 0; row < rows && !e->divisor; row++) {
 			n = e->show(e, row, text);
 			h = hash(h, text, n < 0 ? 0 : (size_t)n);
 		}
@@ -179,10 +180,11 @@ static int make_alike(int device, const char *name, const char *text, int n, mod
 
 static int make_entry(int device, const struct sysfs_entry *e)
 {
+	unsigned rows = sysfs_entry_rows(e);
 	char name[NAME], text[SYSFS_TEXT];
 	int n, err = 0;
 
-	for (unsigned row = 0; row < e->rows && !err; row++) {
+	for (unsigned row = 0; row < rows && !err; row++) {
 		if (e->name)
 			snprintf(name, sizeof(name), "%s%s%s", e->directory, *e->directory ? "/" : "",
 				e->name);

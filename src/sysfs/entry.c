@@ -36,11 +36,25 @@ SHOW(show_guid)
 
 /* --- the port ---------------------------------------------------------------------------------------- */
 
+/* Of the profile that the device has, or would have if it were opened. */
+static enum nic_gid_layout gid_layout(void)
+{
+	struct settings set;
+	char why[SETTING_WHY];
+
+	return settings_load(&set, why) ? NIC_GID_SINGLE : nic_caps_of(&set).gids;
+}
+
+unsigned sysfs_entry_rows(const struct sysfs_entry *e)
+{
+	return e->rows ? e->rows : nic_gid_rows(gid_layout());
+}
+
 static struct ibv_port_attr port(void)
 {
 	struct ibv_port_attr attr;
 
-	nic_port_fill(&attr);
+	nic_port_fill(gid_layout(), &attr);
 	return attr;
 }
 
@@ -128,31 +142,33 @@ SHOW(show_pkey)
 /* An empty row reads as zeros here, and the files of its attributes cannot be read: as the kernel's. */
 SHOW(show_gid)
 {
-	union ibv_gid gid;
+	struct ibv_gid_entry entry;
+	const uint8_t *raw = entry.gid.raw;
 	int n = 0;
 
-	if (nic_gid_get(row, &gid, NULL))
-		memset(&gid, 0, sizeof(gid));
+	nic_gid_row(gid_layout(), row, &entry);
 	for (unsigned i = 0; i < 16; i += 2)
-		n += snprintf(text + n, SYSFS_TEXT - (size_t)n, "%02x%02x%c", gid.raw[i], gid.raw[i + 1],
+		n += snprintf(text + n, SYSFS_TEXT - (size_t)n, "%02x%02x%c", raw[i], raw[i + 1],
 			i < 14 ? ':' : '\n');
 	return n;
 }
 
 SHOW(show_gid_type)
 {
-	union ibv_gid gid;
+	struct ibv_gid_entry entry;
 
-	return nic_gid_get(row, &gid, NULL) ? -EINVAL : SAY("RoCE v2\n");
+	if (nic_gid_row(gid_layout(), row, &entry))
+		return -EINVAL;
+	return SAY("%s\n", entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1");
 }
 
 SHOW(show_gid_interface)
 {
+	struct ibv_gid_entry entry;
 	char name[IF_NAMESIZE];
-	union ibv_gid gid;
-	uint32_t index;
 
-	if (nic_gid_get(row, &gid, &index) || !index || !if_indextoname(index, name))
+	if (nic_gid_row(gid_layout(), row, &entry) || !entry.ndev_ifindex ||
+		!if_indextoname(entry.ndev_ifindex, name))
 		return -EINVAL;
 	return SAY("%s\n", name);
 }
@@ -188,9 +204,9 @@ const struct sysfs_entry sysfs_entries[] = { FILE_OF("", "fw_ver", show_text, .t
 	FILE_OF("ports/1", "link_layer", show_link_layer), FILE_OF("ports/1", "phys_state", show_phys_state),
 	FILE_OF("ports/1", "rate", show_rate), FILE_OF("ports/1", "sm_lid", show_sm_lid),
 	FILE_OF("ports/1", "sm_sl", show_sm_sl), FILE_OF("ports/1", "state", show_state),
-	ROWS_OF("ports/1/gids", NIC_GID_TABLE_LEN, show_gid, .live = true),
-	ROWS_OF("ports/1/gid_attrs/types", NIC_GID_TABLE_LEN, show_gid_type, .live = true),
-	ROWS_OF("ports/1/gid_attrs/ndevs", NIC_GID_TABLE_LEN, show_gid_interface, .live = true),
+	ROWS_OF("ports/1/gids", 0, show_gid, .live = true),
+	ROWS_OF("ports/1/gid_attrs/types", 0, show_gid_type, .live = true),
+	ROWS_OF("ports/1/gid_attrs/ndevs", 0, show_gid_interface, .live = true),
 	ROWS_OF("ports/1/pkeys", 1, show_pkey),
 
 	PORT_COUNTER("port_rcv_data", dev.rx_bytes, 4), PORT_COUNTER("port_rcv_packets", dev.rx_packets, 1),
@@ -252,7 +268,7 @@ const struct sysfs_entry *sysfs_entry_find(const char *path, unsigned *row)
 		if (strlen(e->directory) != n || strncmp(e->directory, path, n))
 			continue;
 		*row = 0;
-		if (e->name ? !strcmp(e->name, name) : row_number(name, e->rows, row))
+		if (e->name ? !strcmp(e->name, name) : row_number(name, sysfs_entry_rows(e), row))
 			return e;
 	}
 	return NULL;

@@ -28,7 +28,7 @@
 struct sysfs_entry {
 	const char *directory; /* below the device: "" or "ports/1/gids" */
 	const char *name;      /* NULL: rows, named by their numbers */
-	unsigned rows;	       /* 1, or how many */
+	unsigned rows;	       /* 1, or how many; 0: as many as the GID table has (sysfs_entry_rows()) */
 	bool live;	       /* may say something else the next time */
 	mode_t mode;
 	/* What it says: its length, or the negative errno with which read(2) fails. */
@@ -41,6 +41,9 @@ struct sysfs_entry {
 
 extern const struct sysfs_entry sysfs_entries[];
 extern const size_t sysfs_entry_count;
+
+/* How many files the entry stands for. */
+unsigned sysfs_entry_rows(const struct sysfs_entry *e);
 
 /* The directories in which the entries are, each after the one it is in. */
 extern const char *const sysfs_directories[];

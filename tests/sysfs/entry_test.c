@@ -93,6 +93,20 @@ static void the_port_reads_as_the_kernel_writes_it(void **state)
 	assert_string_equal(says("ports/1/hw_counters/page_faults"), "0\n");
 }
 
+static void the_gid_table_is_that_of_the_profile(void **state)
+{
+	unsigned row;
+
+	assert_null(sysfs_entry_find("ports/1/gids/129", &row));
+	setenv("UNPIN_PROFILE", "mlx5", 1);
+	assert_non_null(sysfs_entry_find("ports/1/gids/129", &row));
+	assert_null(sysfs_entry_find("ports/1/gids/130", &row));
+	assert_string_equal(says("ports/1/gid_attrs/types/0"), "IB/RoCE v1\n");
+	assert_string_equal(says("ports/1/gid_attrs/types/1"), "RoCE v2\n");
+	assert_memory_equal(says("ports/1/gids/1"), "fe80:", 5);
+	unsetenv("UNPIN_PROFILE");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -100,6 +114,7 @@ int main(void)
 		cmocka_unit_test(other_paths_are_not),
 		cmocka_unit_test(every_entry_says_one_line),
 		cmocka_unit_test(the_port_reads_as_the_kernel_writes_it),
+		cmocka_unit_test(the_gid_table_is_that_of_the_profile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
