@@ -386,6 +386,55 @@ static void a_peer_that_destroyed_its_queue_pair_is_an_error_too(void)
 	end_close(&e);
 }
 
+/* Connected to one queue pair of the other process, then to another one. */
+static void move_on(int sock, void *arg)
+{
+	struct address next, own;
+	struct end e;
+
+	(void)arg;
+	end_open(&e, NULL);
+	exchange(&e, sock);
+	hear(sock, &next, sizeof(next));
+	end_reset(&e);
+	end_connect(&e, &next);
+	post_recv(&e, NULL, NULL, 0);
+	own = end_address(&e);
+	tell(sock, &own, sizeof(own));
+	wait_for(&e, IBV_WC_SUCCESS);
+	meet(sock);
+	end_close(&e);
+}
+
+static void a_peer_that_is_connected_elsewhere_is_an_error_too(void)
+{
+	struct peer peer = peer_start(move_on, NULL);
+	struct options opt = { .retry_set = true, .retry_cnt = 1, .rnr_retry = 7, .timeout = 10 };
+	struct address own, its;
+	struct end old, next;
+
+	end_open(&old, &opt);
+	end_open(&next, NULL);
+	exchange(&old, peer.sock);
+	/* One request that the peer has put off, since it has no receive; the other comes when it has moved
+	 * on. */
+	post(&old, IBV_WR_SEND, NULL, NULL, 0, NULL, 0);
+	wait_counter(getpid(), "rnr_nak_rcvd", 1);
+	own = end_address(&next);
+	tell(peer.sock, &own, sizeof(own));
+	hear(peer.sock, &its, sizeof(its));
+	post(&old, IBV_WR_RDMA_WRITE, NULL, NULL, 0, NULL, 0);
+	wait_for(&old, IBV_WC_RETRY_EXC_ERR);
+	wait_for(&old, IBV_WC_WR_FLUSH_ERR);
+	end_connect(&next, &its);
+	post(&next, IBV_WR_SEND, NULL, NULL, 0, NULL, 0);
+	wait_for(&next, IBV_WC_SUCCESS);
+	meet(peer.sock);
+	peer_done(&peer);
+	end_close(&old);
+	end_close(&next);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check_case cases[] = {
@@ -398,6 +447,7 @@ int main(int argc, char **argv)
 		CASE(on_an_impaired_fabric_a_stopped_peer_is_given_up),
 		CASE(the_last_receiver_may_exit_at_once),
 		CASE(a_peer_that_destroyed_its_queue_pair_is_an_error_too),
+		CASE(a_peer_that_is_connected_elsewhere_is_an_error_too),
 	};
 
 	return check_main(cases, COUNT(cases), argc, argv);
