@@ -28,7 +28,12 @@ int nic_qp_create(struct nic_pd *pd, struct nic_qp_init *init, struct nic_qp **o
 /* Stops it, discards its completions from both CQs, waits for copies running and events unacknowledged. */
 int nic_qp_destroy(struct nic_qp *qp);
 uint32_t nic_qp_num(const struct nic_qp *qp);
-/* -EINVAL: illegal move, missing or forbidden attribute, value out of range; nothing is then changed. */
+/*
+ * -EINVAL: illegal move, missing or forbidden attribute, value out of range, a path without a GRH or with a
+ * source GID that the port has not; nothing is then changed. A destination that is not of this host
+ * (nic/gid.h), or not there, is none: requests to it end with IBV_WC_RETRY_EXC_ERR. What a peer that is not
+ * connected to this queue pair sends is dropped, and its requests end so too.
+ */
 int nic_qp_modify(struct nic_qp *qp, const struct ibv_qp_attr *attr, int mask);
 /* 0, or -EIO in a forked child. */
 int nic_qp_query(struct nic_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_cap *cap);
