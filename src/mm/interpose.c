@@ -217,6 +217,24 @@ EARLY static void *next_mmap(
 	return raw_mmap(addr, len, prot, flags, fd, off);
 }
 
+/*
+ * A mapping that has just been made where a pin is: what the pin holds was unmapped by somebody who was not
+ * seen (libc itself, a raw system call). What the device may have written into the new mapping meanwhile goes
+ * with a second one in the same place, unless it is a shared file's.
+ */
+EARLY static void *after_mapping(void *r, size_t len, int prot, int flags, int fd, long off)
+{
+	int saved = errno;
+
+	if (r == MAP_FAILED || !pin_any() || !pin_overlaps((uintptr_t)r, whole(len)))
+		return r;
+	before((uintptr_t)r, len);
+	if ((flags & MAP_TYPE) == MAP_PRIVATE || flags & MAP_ANONYMOUS)
+		raw_mmap(r, len, prot, (flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED, fd, off);
+	errno = saved;
+	return r;
+}
+
 EARLY static void *observed_mmap(
 	enum mmap_name name, void *addr, size_t len, int prot, int flags, int fd, long off)
 {
@@ -225,7 +243,8 @@ EARLY static void *observed_mmap(
 	void *r;
 
 	if (!replaces || !watched())
-		return next_mmap(name, addr, len, prot, flags, fd, off);
+		return after_mapping(
+			next_mmap(name, addr, len, prot, flags, fd, off), len, prot, flags, fd, off);
 	before((uintptr_t)addr, len);
 	r = next_mmap(name, addr, len, prot, flags, fd, off);
 	after(MM_UNMAP, (uintptr_t)addr, len);
@@ -251,6 +270,9 @@ static void *observed_grow(uintptr_t old, size_t old_len, size_t new_len, int fl
 
 	if (pin_any()) {
 		r = next_mremap((void *)old, old_len, new_len, flags & ~MREMAP_MAYMOVE, NULL);
+		/* What it grew over was nobody's. */
+		if (r != MAP_FAILED)
+			before(old + whole(old_len), whole(new_len) - whole(old_len));
 		if (r != MAP_FAILED || errno != ENOMEM || !(flags & MREMAP_MAYMOVE))
 			return r;
 		before(old, old_len);
@@ -258,6 +280,8 @@ static void *observed_grow(uintptr_t old, size_t old_len, size_t new_len, int fl
 	r = next_mremap((void *)old, old_len, new_len, flags, NULL);
 	if (r != (void *)old)
 		after(MM_UNMAP, old, old_len);
+	if (r != (void *)old && r != MAP_FAILED)
+		before((uintptr_t)r, new_len);
 	return r;
 }
 
@@ -463,8 +487,14 @@ EXPORT void *shmat(int id, const void *addr, int flags)
 	struct shmid_ds ds;
 	void *r;
 
-	if (!(flags & SHM_REMAP) || !watched() || shm_control(id, &ds))
+	if (!watched() || shm_control(id, &ds))
 		return next_shmat(id, addr, flags);
+	if (!(flags & SHM_REMAP)) {
+		r = next_shmat(id, addr, flags);
+		if (r != (void *)-1)
+			before((uintptr_t)r, ds.shm_segsz);
+		return r;
+	}
 	if (flags & SHM_RND)
 		at &= ~(uintptr_t)(SHMLBA - 1);
 	before(at, ds.shm_segsz);

@@ -10,6 +10,10 @@
  * failed is still reported to the observer (an invalidation too many is harmless), but not a range that the
  * kernel cannot accept (not page aligned, empty, wrapping).
  *
+ * A new mapping (mmap without MAP_FIXED, shmat, mremap) that comes to lie where a pin is shows that what was
+ * pinned has been unmapped unseen: the pin diverges there before the caller knows the address, and private
+ * memory that the device may have written to meanwhile is mapped anew.
+ *
  * With no observer set and no pin (a program that never opened a device), each is two loads and the call of
  * the next. The functions stay async-signal-safe, are no new cancellation points, and may be called from
  * inside malloc: observers must not allocate. What is missed (raw system calls, libc's internal calls,

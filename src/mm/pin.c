@@ -346,6 +346,34 @@ static void diverge(uintptr_t addr, size_t len, bool spare_locked)
 	errno = saved;
 }
 
+static bool overlaps_block(struct block *b, uintptr_t first, uintptr_t last)
+{
+	int high = atomic_load(&b->high);
+	struct pin *pin;
+
+	for (int i = 0; i < high; i++) {
+		pin = atomic_load(&b->entry[i].pin);
+		if (pin && pin->first < last && pin->last > first)
+			return true;
+	}
+	return false;
+}
+
+bool pin_overlaps(uintptr_t addr, size_t len)
+{
+	uintptr_t first = page_down(addr), last = page_up(addr + len);
+	bool found = false;
+	unsigned e;
+
+	if (!len || !pin_any() || last <= first || !at_home() || !granule_hit(first, last))
+		return false;
+	e = walk_begin();
+	for (struct block *b = atomic_load(&first_block); b && !found; b = atomic_load(&b->next))
+		found = overlaps_block(b, first, last);
+	walk_end(e);
+	return found;
+}
+
 void pin_diverge(uintptr_t addr, size_t len)
 {
 	diverge(addr, len, false);
