@@ -10,6 +10,12 @@
  * tear, in either direction. (An unaligned store of the last 8 bytes would tear the word that it shares with
  * the body.) x86-64's memory model makes the order of stores the order in which other processors see them.
  *
+ * Lines: an aligned line of 64 bytes that a FIXUP copy into user memory fills whole is one store where the
+ * processor has AVX-512 and writes 64 bytes at once (safecopy_wide(); Intel's do, AMD's from family 1Ah on):
+ * who spins on its first word sees the line as it was or as it is to be. Elsewhere it is four stores of 16
+ * bytes, upwards, and such a reader may see the first of them alone. The kernel's copy (PROCESS_VM) writes a
+ * line at once on processors with fast short string moves only, as far as we have measured.
+ *
  * Two paths: FIXUP (plain instructions, with the fault handlers of sigchain.h repairing the instruction
  * pointer; the calling thread must not block SIGSEGV or SIGBUS, and sigchain_install() must have been called)
  * and PROCESS_VM (system calls, no signals; same pieces in the same order, but each is copied by the kernel,
@@ -39,6 +45,9 @@ enum safecopy_path {
 /* Looks at the calling thread's signal mask. Threads created by us never block the two signals and need not
  * ask. FIXUP is answered only after sigchain_install(). */
 enum safecopy_path safecopy_path(void);
+
+/* Whether FIXUP copies store whole lines by one instruction. */
+bool safecopy_wide(void);
 
 struct safecopy_fault {
 	uintptr_t addr; /* first byte that could not be reached */

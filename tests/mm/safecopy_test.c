@@ -454,6 +454,88 @@ static void words_read_from_the_application_never_tear(void **state)
 	}
 }
 
+/* ---- Lines ---- */
+
+#define LINES  1000u
+#define ROUNDS 100u
+
+struct line {
+	_Alignas(64) _Atomic uint64_t word[8];
+};
+
+static struct line lines[LINES];
+static atomic_uint round_written, round_read;
+static unsigned torn_lines;
+
+/* Spins on the first word of each line; all others must be there when that is. */
+static void *watch_lines(void *unused)
+{
+	for (uint64_t r = 1; r <= ROUNDS; r++) {
+		while (atomic_load(&round_written) < r)
+			sched_yield();
+		for (unsigned i = 0; i < LINES; i++) {
+			bool torn = false;
+
+			while (atomic_load_explicit(&lines[i].word[0], memory_order_acquire) != r)
+				;
+			for (int w = 7; w > 0; w--)
+				torn |= atomic_load_explicit(&lines[i].word[w], memory_order_relaxed) != r;
+			torn_lines += torn;
+		}
+		atomic_store(&round_read, (unsigned)r);
+	}
+	return NULL;
+}
+
+/* Several lines in a copy, and some bytes around them. */
+static void write_lines(uint64_t r)
+{
+	uint64_t sent[8 * 5];
+
+	for (size_t i = 0; i < sizeof(sent) / 8; i++)
+		sent[i] = r;
+	for (unsigned i = 0; i < LINES; i += 5)
+		assert_int_equal(
+			safecopy_to_user(SAFECOPY_FIXUP, &lines[i], sent, sizeof(sent), NULL), sizeof(sent));
+}
+
+/* Processors that have the instruction and write its 64 bytes in two halves. */
+static bool writes_halves(void)
+{
+#if defined(__x86_64__)
+	unsigned a, b, c, d;
+
+	if (!__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx)
+		return false;
+	__get_cpuid(1, &a, &b, &c, &d);
+	return (a >> 8 & 15) + (a >> 20 & 255) < 0x1a;
+#else
+	return true;
+#endif
+}
+
+static void a_line_is_seen_whole_by_who_spins_on_its_first_word(void **state)
+{
+	pthread_t watcher;
+
+	if (no_fixup())
+		skip();
+	pthread_create(&watcher, NULL, watch_lines, NULL);
+	for (unsigned r = 1; r <= ROUNDS; r++) {
+		atomic_store(&round_written, r);
+		write_lines(r);
+		while (atomic_load(&round_read) < r)
+			sched_yield();
+	}
+	pthread_join(watcher, NULL);
+	print_message("%u of %u lines were seen torn\n", torn_lines, LINES * ROUNDS);
+	if (!safecopy_wide() || writes_halves()) {
+		print_message("this processor does not write 64 bytes at once\n");
+		skip();
+	}
+	assert_int_equal(torn_lines, 0);
+}
+
 /* ---- Atomics and touching ---- */
 
 #define ADDS 100000
@@ -597,6 +679,7 @@ int main(void)
 		cmocka_unit_test(a_poller_that_sees_the_last_byte_sees_the_whole_message),
 		cmocka_unit_test(words_never_tear_and_the_last_is_never_early_however_fast_they_come),
 		cmocka_unit_test(words_read_from_the_application_never_tear),
+		cmocka_unit_test(a_line_is_seen_whole_by_who_spins_on_its_first_word),
 		cmocka_unit_test(atomics_are_atomic_against_the_application),
 		cmocka_unit_test(an_atomic_tells_what_was_there_before),
 		cmocka_unit_test(an_atomic_that_cannot_be_done_changes_nothing),
