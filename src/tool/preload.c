@@ -186,6 +186,37 @@ static int append_once(char *list, size_t size, char sep, const char *word, size
 	return 0;
 }
 
+/* Whether a word of LD_PRELOAD names a sanitizer's runtime, by path or not. */
+static bool is_runtime(const char *word, size_t len)
+{
+	char name[ELFINFO_NAME_MAX];
+	size_t start = len;
+
+	while (start && word[start - 1] != '/')
+		start--;
+	if (len - start >= sizeof(name))
+		return false;
+	memcpy(name, word + start, len - start);
+	name[len - start] = 0;
+	return elfinfo_is_first_runtime(name);
+}
+
+/* Appends those words of an old LD_PRELOAD that are runtimes, or all of them. The loader takes blanks and
+ * colons as separators. */
+static int append_before(char *out, size_t size, const char *before, bool runtimes_only)
+{
+	int err = 0;
+
+	for (const char *word = before; !err && word && *word;) {
+		size_t len = strcspn(word, " :");
+
+		if (len && (!runtimes_only || is_runtime(word, len)))
+			err = append_once(out, size, ':', word, len);
+		word += len + (word[len] != 0);
+	}
+	return err;
+}
+
 int preload_list(
 	const struct preload *p, const struct elfinfo *elf, const char *before, char *out, size_t size)
 {
@@ -196,15 +227,11 @@ int preload_list(
 	for (unsigned i = 0; !err && i < elf->runtimes; i++)
 		err = append_once(out, size, ':', elf->runtime[i], strlen(elf->runtime[i]));
 	if (!err)
+		err = append_before(out, size, before, true);
+	if (!err)
 		err = append_once(out, size, ':', p->library, strlen(p->library));
-	/* The loader takes blanks and colons as separators. */
-	for (const char *word = before; !err && word && *word;) {
-		size_t len = strcspn(word, " :");
-
-		if (len)
-			err = append_once(out, size, ':', word, len);
-		word += len + (word[len] != 0);
-	}
+	if (!err)
+		err = append_before(out, size, before, false);
 	return err;
 }
 

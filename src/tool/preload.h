@@ -32,8 +32,8 @@ bool preload_active(void);
  * looked up, so that `unpin run -- rdma` finds them. 0, -ENOMEM, -E2BIG. */
 int preload_path(const struct preload *p);
 
-/* Sets LD_PRELOAD: sanitizer runtimes of the program, the library, what was there before, each once. 0,
- * -ENOMEM, -E2BIG. */
+/* Sets LD_PRELOAD: sanitizer runtimes of the program and those that were there before, the library, what else
+ * was there before, each once. 0, -ENOMEM, -E2BIG. */
 int preload_library(const struct preload *p, const struct elfinfo *elf);
 
 /* LD_PRELOAD's value as preload_library makes it: before is the old value or NULL. 0 or -E2BIG. */

@@ -30,6 +30,16 @@ static void the_library_comes_before_what_was_there(void **state)
 	assert_string_equal(made("/a.so /b.so::/c.so", 0), "/lib/libunpin.so:/a.so:/b.so:/c.so");
 }
 
+/* The program may be an interpreter whose plug-in is what is built with the sanitizer. */
+static void a_sanitizer_runtime_that_was_there_stays_first(void **state)
+{
+	assert_string_equal(made("/usr/lib/gcc/libasan.so", 0), "/usr/lib/gcc/libasan.so:/lib/libunpin.so");
+	assert_string_equal(made("/a.so libtsan.so.2:/b.so", 0), "libtsan.so.2:/lib/libunpin.so:/a.so:/b.so");
+	assert_string_equal(
+		made("/x/libclang_rt.asan-x86_64.so", 0), "/x/libclang_rt.asan-x86_64.so:/lib/libunpin.so");
+	assert_string_equal(made("/libasan.so/a.so", 0), "/lib/libunpin.so:/libasan.so/a.so");
+}
+
 static void a_sanitizer_runtime_comes_before_the_library(void **state)
 {
 	assert_string_equal(made("/a.so", 1), "libasan.so.8:/lib/libunpin.so:/a.so");
@@ -89,6 +99,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_library_comes_before_what_was_there),
+		cmocka_unit_test(a_sanitizer_runtime_that_was_there_stays_first),
 		cmocka_unit_test(a_sanitizer_runtime_comes_before_the_library),
 		cmocka_unit_test(nothing_is_listed_twice),
 		cmocka_unit_test(a_list_that_does_not_fit_is_an_error),
