@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "mm/behind.h"
+#include "mm/generation.h"
 #include "mm/safecopy.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -352,10 +353,37 @@ static int take_over(int sig)
 	return err;
 }
 
+/* Which process's actions the table has, and in which generation that was. */
+static _Atomic pid_t owner;
+static _Atomic uint64_t owner_generation;
+
+/*
+ * A child of vfork(), or of clone() with CLONE_VM alone, has actions of its own but this memory: what it
+ * installs must not get into the table. After fork() the generation is another, and the table a copy.
+ */
+static bool borrowed(void)
+{
+	pid_t of = atomic_load(&owner);
+
+	return of && generation_now() == atomic_load(&owner_generation) && (pid_t)syscall(SYS_getpid) != of;
+}
+
+static void own_table(void)
+{
+	if (generation_begin())
+		return; /* borrowed() says no */
+	atomic_store(&owner, 0);
+	atomic_store(&owner_generation, generation_now());
+	atomic_store(&owner, (pid_t)syscall(SYS_getpid));
+}
+
 int sigchain_install(void)
 {
 	int saved = errno, err;
 
+	if (borrowed())
+		return 0;
+	own_table();
 	atomic_store(&fronting, true);
 	err = take_over(SIGSEGV);
 	if (!err)
@@ -440,9 +468,29 @@ static int plain_sigaction(int sig, const struct sigaction *act, struct sigactio
 	return 0;
 }
 
+/* Of a child that shares this memory: only the kernel, which has the child's actions, is told. */
+static int borrowed_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	struct sigaction was;
+	struct action app;
+	uint64_t word;
+
+	if (__sigaction(sig, act, &was))
+		return -1;
+	if (is_ours(&was)) {
+		app = table_get(slot_of(sig), &word);
+		to_libc(&app, &was);
+	}
+	if (old)
+		*old = was;
+	return 0;
+}
+
 /* The one door for all functions below. */
 static int chained_sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
+	if (slot_of(sig) >= 0 && borrowed())
+		return borrowed_sigaction(sig, act, old);
 	if (slot_of(sig) >= 0 && atomic_load(&fronting))
 		return table_sigaction(sig, act, old);
 	if (slot_of(sig) >= 0)

@@ -13,6 +13,9 @@
  * us. Ignoring a synchronous fault is the default action, as in the kernel. SIGSEGV and SIGBUS from kill() or
  * the like never count as a fault of ours, wherever they interrupt.
  *
+ * A child of vfork() has its own actions but this memory: what it sets goes to the kernel alone, and the
+ * parent keeps what it has.
+ *
  * What differs from a program without us: a stack overflow without an alternate stack dies with si_code
  * SI_KERNEL (the kernel cannot deliver to us either); SIG_IGN for these signals is not inherited across exec,
  * and an ignored SIGSEGV sent by kill() may end a poll() or a sleep early; the kernel log has no "segfault

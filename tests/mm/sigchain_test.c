@@ -917,6 +917,53 @@ static void a_forked_child_is_as_well_off(void **state)
 	assert_true(exited(in_child(forked), 0));
 }
 
+/* As those do that start a program: everything is put back before the exec. */
+static int reset_by_a_child_in_our_memory(void)
+{
+	struct sigaction now;
+	int status;
+	pid_t pid;
+
+	set(SIGSEGV, note_and_jump, 0);
+	MUST(!sigchain_install());
+	set_plain(SIGBUS, note_plain, 0);
+	pid = vfork();
+	if (!pid) {
+		signal(SIGSEGV, SIG_DFL);
+		signal(SIGBUS, SIG_IGN);
+		sigaction(SIGSEGV, NULL, &now);
+		_exit(now.sa_handler == SIG_DFL ? 0 : 3);
+	}
+	MUST(waitpid(pid, &status, 0) == pid && exited(status, 0));
+	MUST(!sigaction(SIGBUS, NULL, &now) && now.sa_handler == note_plain);
+	MUST(fault_and_return());
+	check_noted_fault();
+	return 0;
+}
+
+static int asked_by_a_child_in_our_memory(void)
+{
+	struct sigaction now;
+	int status;
+	pid_t pid;
+
+	set(SIGSEGV, note_and_jump, 0);
+	MUST(!sigchain_install());
+	pid = vfork();
+	if (!pid) {
+		sigaction(SIGSEGV, NULL, &now);
+		_exit(now.sa_sigaction == note_and_jump ? 0 : 3);
+	}
+	MUST(waitpid(pid, &status, 0) == pid && exited(status, 0));
+	return 0;
+}
+
+static void a_child_that_shares_the_memory_keeps_its_actions_to_itself(void **state)
+{
+	assert_true(exited(in_child(reset_by_a_child_in_our_memory), 0));
+	assert_true(exited(in_child(asked_by_a_child_in_our_memory), 0));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -938,6 +985,7 @@ int main(void)
 		cmocka_unit_test(the_core_dump_shows_the_fault_and_not_us),
 		cmocka_unit_test(the_first_process_of_a_container_ignores_what_is_sent_and_dies_of_faults),
 		cmocka_unit_test(a_forked_child_is_as_well_off),
+		cmocka_unit_test(a_child_that_shares_the_memory_keeps_its_actions_to_itself),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
