@@ -65,3 +65,13 @@ void log_write(enum log_level level, const char *fmt, ...)
 	syscall(SYS_write, STDERR_FILENO, line, n);
 	errno = saved;
 }
+
+int log_refused(const char *what, int err)
+{
+	if (err == -EPERM || err == -EACCES || err == -ENOSYS)
+		log_error(
+			"the kernel refuses %s (%s), which unpin's device needs: is there a filter of system "
+			"calls (seccomp), as containers have?",
+			what, strerror(-err));
+	return err;
+}

@@ -25,4 +25,11 @@ void log_write(enum log_level level, const char *fmt, ...) __attribute__((format
 			log_write(LOG_DEBUG, __VA_ARGS__);                                                   \
 	} while (0)
 
+/*
+ * For what the device cannot do without: when the errno says that it is refused or absent (EPERM, EACCES,
+ * ENOSYS), says so, and what to look at. what: a system call or a part of one. Returns err, a negative errno
+ * (or anything else: then nothing is said).
+ */
+int log_refused(const char *what, int err);
+
 #endif

@@ -22,7 +22,8 @@
 #include "mm/vma.h"
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
 #endif
 
 static int probe_populate(void);
@@ -70,12 +71,13 @@ static struct {
 
 static int probe_populate(void)
 {
-	void *page = raw_mmap(NULL, page_size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *page = raw_mmap(NULL, page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int err = 0;
 
 	if (page == MAP_FAILED)
 		return -errno;
-	if (raw_madvise(page, page_size(), MADV_POPULATE_READ))
+	if (raw_madvise(page, page_size(), MADV_POPULATE_READ) ||
+		raw_madvise(page, page_size(), MADV_POPULATE_WRITE))
 		err = -errno;
 	raw_munmap(page, page_size());
 	return err;

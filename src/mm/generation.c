@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
+#include "base/log.h"
 #include "mm/interpose.h"
 #include "mm/page.h"
 
@@ -28,7 +29,7 @@ static int make_page(void)
 	if (page == MAP_FAILED) {
 		err = -errno;
 	} else if (raw_madvise((void *)page, page_size(), MADV_WIPEONFORK)) {
-		err = -errno;
+		err = log_refused("madvise(MADV_WIPEONFORK)", -errno);
 		raw_munmap((void *)page, page_size());
 	} else if (!atomic_compare_exchange_strong(&wiped, &none, page)) {
 		raw_munmap((void *)page, page_size());

@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "mm/populate.h"
 #include "mm/vma.h"
 
@@ -97,9 +99,12 @@ static int fill_gap(uintptr_t start, uintptr_t end)
 	struct vma v;
 
 	while (p.start < end) {
-		if (vma_find(p.start, false, &v))
+		int err = vma_find(p.start, false, &v);
+
+		if (err == -ENOENT)
 			return -EFAULT;
-		p.end = v.end < end ? v.end : end;
+		/* What the kernel does not tell apart is one piece. */
+		p.end = !err && v.end < end ? v.end : end;
 		p.foreign = syscall(SYS_msync, p.start, p.end - p.start, MS_ASYNC | MS_INVALIDATE) &&
 			    errno == EBUSY;
 		if (!insert(piece_at(p.start), p))
@@ -132,6 +137,14 @@ static int fill(uintptr_t start, uintptr_t end)
 	return 0;
 }
 
+/* EPERM is also what the kernel says to who may lock nothing at all. */
+static bool is_refused(int err)
+{
+	struct rlimit limit;
+
+	return err == ENOSYS || (err == EPERM && !getrlimit(RLIMIT_MEMLOCK, &limit) && limit.rlim_cur);
+}
+
 /* The kernel's mlock answers ENOMEM over the limit, over a hole, and over pages that cannot be had (past the
  * end of a file). */
 static int lock_pages(uintptr_t start, uintptr_t end)
@@ -141,6 +154,8 @@ static int lock_pages(uintptr_t start, uintptr_t end)
 	/* By system call: the sanitizers make libc's function do nothing. */
 	if (!syscall(SYS_mlock, start, end - start))
 		return 0;
+	if (is_refused(errno))
+		log_refused("mlock", -errno);
 	err = vma_check(start, end - start, false, false, NULL);
 	if (!err)
 		err = populate((void *)start, end - start, false) == -EFAULT ? -EFAULT : -EAGAIN;

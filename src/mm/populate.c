@@ -42,6 +42,9 @@ static int by_madvise(uintptr_t addr, size_t len, bool write)
 	case EFAULT:
 	case EHWPOISON:
 		return -EFAULT;
+	case EPERM: /* by a filter: nothing is known of the memory */
+	case ENOSYS:
+		return -EPERM;
 	default: /* EAGAIN, EINTR */
 		return -EAGAIN;
 	}
@@ -87,11 +90,15 @@ static int by_touching(uintptr_t addr, size_t len, bool write)
 
 int populate(void *addr, size_t len, bool write)
 {
+	int err = -EPERM;
+
 	if (!len)
 		return 0;
 	/* A populate that meets the limit of its control group gets the process killed, though pages could be
 	 * swapped out; a page that is touched waits for that (both measured). */
 	if (mm_have(MM_POPULATE) && (pressure_room_for(len) || safecopy_path() != SAFECOPY_FIXUP))
-		return by_madvise((uintptr_t)addr, len, write);
+		err = by_madvise((uintptr_t)addr, len, write);
+	if (err != -EPERM)
+		return err;
 	return by_touching((uintptr_t)addr, len, write);
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -43,12 +44,19 @@ static bool is_special(const char *name)
 	return false;
 }
 
+/* Where /proc is not mounted its files are ENOENT, which would be taken for a hole; where it is, they may be
+ * refused, or cost what is short. */
+static int untold(int err)
+{
+	return mm_passing(err) && err != -ENOMEM ? err : -EOPNOTSUPP;
+}
+
 static int query_ioctl(struct query *q)
 {
 	int fd = procfd_get(PROCFD_MAPS), saved = errno, err = 0;
 
 	if (fd < 0)
-		return fd;
+		return untold(fd);
 	if (syscall(SYS_ioctl, fd, QUERY, q))
 		err = -errno;
 	errno = saved;
@@ -223,7 +231,7 @@ static int find_by_reading(uintptr_t addr, bool next, struct vma *out)
 	int got = procread_open(&r, "/proc/self/maps");
 
 	if (got)
-		return got;
+		return untold(got);
 	do {
 		got = get_line(&r, &l);
 	} while (got > 0 && l.v.end <= addr);
@@ -239,6 +247,16 @@ static int find_by_reading(uintptr_t addr, bool next, struct vma *out)
 	return 0;
 }
 
+static bool is_hole(uintptr_t addr)
+{
+	int saved = errno;
+	unsigned char vec;
+	bool hole = mincore((void *)page_down(addr), page_size(), &vec) && errno == ENOMEM;
+
+	errno = saved;
+	return hole;
+}
+
 int vma_find(uintptr_t addr, bool next, struct vma *out)
 {
 	int err;
@@ -248,7 +266,9 @@ int vma_find(uintptr_t addr, bool next, struct vma *out)
 		if (!err || err == -ENOENT)
 			return err;
 	}
-	return find_by_reading(addr, next, out);
+	err = find_by_reading(addr, next, out);
+	/* Not what is mapped here, but at least whether anything is. */
+	return err && err != -ENOENT && !next && is_hole(addr) ? -ENOENT : err;
 }
 
 int vma_check(uintptr_t addr, size_t len, bool want_read, bool want_write, uintptr_t *where)

@@ -19,8 +19,9 @@ struct vma {
 	size_t page_size; /* hugetlb: of its huge pages; else the machine's (transparent huge pages too) */
 };
 
-/* The mapping that holds addr, or with next, the first one that ends above addr. 0, -ENOENT, or another
- * negative errno. No allocation; any thread; async-signal-safe; errno is kept. */
+/* The mapping that holds addr, or with next, the first one that ends above addr. 0; -ENOENT: there is none;
+ * another negative errno: the kernel does not tell (-EOPNOTSUPP: no /proc, or it is refused). No allocation;
+ * any thread; async-signal-safe; errno is kept. */
 int vma_find(uintptr_t addr, bool next, struct vma *out);
 
 /*

@@ -31,7 +31,7 @@ static int spawn(struct nic *nic, void *(*run)(void *))
 	err = pthread_create(&thread, &attr, run, nic);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
-	return -err;
+	return log_refused("new threads (clone3)", -err);
 }
 
 /* Under the lock. */

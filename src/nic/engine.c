@@ -19,6 +19,7 @@
  * the other.
  */
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -376,6 +377,20 @@ static struct timespec *time_left(uint64_t until, struct timespec *ts)
 	return ts;
 }
 
+/* A descriptor of epoll can be polled as any other. Who may not even do that must not spin. */
+static int sleep_otherwise(int epfd, const struct timespec *timeout)
+{
+	struct timespec ts = timeout ? *timeout : (struct timespec){ 0, 0 };
+	struct pollfd p = { .fd = epfd, .events = POLLIN };
+	int n = (int)syscall(SYS_ppoll, &p, 1ul, timeout ? &ts : NULL, NULL, 0ul);
+
+	if ((n >= 0 && !(p.revents & POLLNVAL)) || (n < 0 && errno == EINTR))
+		return n;
+	ts = (struct timespec){ 0, TICK_NS };
+	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &ts, NULL);
+	return 1;
+}
+
 /* Sleeps until the wire's descriptor has something, or until the time or the first timer before it. */
 static void engine_sleep(struct nic *nic, uint64_t until)
 {
@@ -387,12 +402,9 @@ static void engine_sleep(struct nic *nic, uint64_t until)
 	/* Who sets a timer before this store does not wake us; who sets one after it does. */
 	timeout = time_left(min_u64(until, atomic_load(&nic->earliest)), &ts);
 	n = (int)syscall(SYS_epoll_pwait2, nic->engine_epfd, &ev, 1, timeout, NULL, 0);
-	if (n < 0 && errno == ENOSYS) {
-		int ms =
-			!timeout ? -1 : (int)(timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000);
-
-		n = epoll_wait(nic->engine_epfd, &ev, 1, ms);
-	}
+	/* Absent before Linux 5.11, or refused by a filter. */
+	if (n < 0 && errno != EINTR)
+		n = sleep_otherwise(nic->engine_epfd, timeout);
 	atomic_store(&nic->engine_until, 0);
 	if (n > 0)
 		wire_service(nic->wire, clock_ns());
@@ -581,7 +593,7 @@ int nic_engine_start(struct nic *nic)
 
 	nic->engine_epfd = fd_move_high(epoll_create1(EPOLL_CLOEXEC));
 	if (nic->engine_epfd < 0)
-		return -errno;
+		return log_refused("epoll_create1", -errno);
 	err = epoll_ctl(nic->engine_epfd, EPOLL_CTL_ADD, wire_fd(nic->wire), &ev)
 		      ? -errno
 		      : crew_start(nic, (uint32_t)nic->set.value[SETTING_ENGINE_THREADS_ID]);

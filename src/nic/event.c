@@ -9,13 +9,14 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 
 int nic_event_queue_init(struct nic_event_queue *q)
 {
 	int fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
 
 	if (fd < 0)
-		return -errno;
+		return log_refused("eventfd", -errno);
 	q->fd = fd_move_high(fd);
 	lock_init(&q->lock, LOCK_EVENTS);
 	pthread_cond_init(&q->acked, NULL);

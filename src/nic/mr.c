@@ -251,9 +251,15 @@ static int check_huge(uint64_t addr, uint64_t length)
 	const size_t small = page_size();
 	struct vma vma;
 
-	for (uint64_t at = addr; at < addr + length; at = vma.end)
-		if (vma_find(at, false, &vma) || vma.page_size <= small)
+	for (uint64_t at = addr; at < addr + length; at = vma.end) {
+		int err = vma_find(at, false, &vma);
+
+		if (err && err != -ENOENT)
+			log_warn("IBV_ACCESS_HUGETLB cannot be checked: /proc/self/maps cannot be read (%s)",
+				strerror(-err));
+		if (err || vma.page_size <= small)
 			return -EINVAL;
+	}
 	return 0;
 }
 

@@ -24,11 +24,11 @@ static int make_file(void)
 	int fd = fd_move_high(memfd_create(UNPIN_SEGMENT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING)), err;
 
 	if (fd < 0)
-		return -errno;
+		return log_refused("memfd_create", -errno);
 	/* Sparse: only the header and the rows in use take memory. Nobody can resize it under its readers. */
 	if (ftruncate(fd, sizeof(struct unpin_segment)) ||
 		fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
-		err = -errno;
+		err = log_refused("ftruncate or fcntl(F_ADD_SEALS)", -errno);
 		fd_close(fd);
 		return err;
 	}

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "verbs/object.h"
 #include "verbs/real.h"
 
@@ -98,7 +99,7 @@ struct ibv_context *context_open(void)
 		goto err_free;
 	ibv->cmd_fd = open_cmd_fd();
 	if (ibv->cmd_fd < 0) {
-		ret = errno;
+		ret = -log_refused("epoll_create1", -errno);
 		goto err_free;
 	}
 	ret = -nic_context_open(&ctx->nic);

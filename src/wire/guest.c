@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -378,7 +379,11 @@ static void welcome(struct wire *w, int sock, uint64_t now)
 	struct guest *g;
 	bool stranger;
 
-	if (meet_credentials(sock, &who) || !fds_discard_ready()) {
+	int err = meet_credentials(sock, &who);
+
+	if (err)
+		complain(w, "a peer cannot be let in: the kernel refuses SO_PEERCRED: %s", strerror(-err));
+	if (err || !fds_discard_ready()) {
 		send_away(sock);
 		return;
 	}
@@ -426,6 +431,11 @@ static bool turn_away(struct wire *w)
 	return sock >= 0;
 }
 
+static bool is_refusal(int err)
+{
+	return err == -EPERM || err == -EACCES || err == -ENOSYS;
+}
+
 void guest_accept(struct wire *w, uint64_t now)
 {
 	for (int i = 0; i < MAX_ACCEPTS; i++) {
@@ -433,7 +443,14 @@ void guest_accept(struct wire *w, uint64_t now)
 
 		if (sock >= 0)
 			welcome(w, sock, now);
-		else if (sock == -EAGAIN || ((sock == -EMFILE || sock == -ENFILE) && !turn_away(w)))
+		else if (is_refusal(sock)) {
+			complain(w, "no peer can call this process: the kernel refuses accept4: %s",
+				strerror(-sock));
+			/* Who calls is refused, and waits for nothing. */
+			peer_unwatch(w, w->listener);
+			shutdown(w->listener, SHUT_RDWR);
+			return;
+		} else if (sock == -EAGAIN || ((sock == -EMFILE || sock == -ENFILE) && !turn_away(w)))
 			return;
 	}
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "wire/fds.h"
 
 #ifndef SO_PEERPIDFD
@@ -54,7 +55,7 @@ static int make_socket(void)
 {
 	int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	return s < 0 ? -errno : s;
+	return s < 0 ? log_refused("socket", -errno) : s;
 }
 
 int meet_listen(const struct meet_name *n)
@@ -65,7 +66,7 @@ int meet_listen(const struct meet_name *n)
 		return s;
 	if (!bind(s, (const struct sockaddr *)&n->addr, n->len) && !listen(s, BACKLOG))
 		return s;
-	err = -errno;
+	err = log_refused("bind or listen", -errno);
 	fd_close(s);
 	return err;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -196,8 +197,11 @@ static int check_callee(struct peer *p, int sock)
 	struct meet_peer who;
 	int err = meet_credentials(sock, &who);
 
-	if (err)
+	if (err) {
+		complain(w, "who holds slot %u is not known: the kernel refuses SO_PEERCRED: %s", p->slot,
+			strerror(-err));
 		return err;
+	}
 	if (who.euid != w->euid) {
 		complain(w, "slot %u of %s is held by another user (%u)", p->slot, w->device,
 			(unsigned)who.euid);
@@ -226,7 +230,7 @@ static int call(struct peer *p)
 	int sock, err;
 
 	sock = names_call(p->w->euid, p->w->device, p->slot);
-	if (sock == -EPERM || sock == -EACCES)
+	if (sock == -EPERM || sock == -EACCES || sock == -ENOSYS)
 		complain(p->w, "the kernel refuses to connect to slot %u: %s", p->slot, strerror(-sock));
 	if (sock < 0)
 		return sock;
@@ -244,7 +248,8 @@ static int call(struct peer *p)
 static bool nobody_there(int err)
 {
 	return err == -ECONNREFUSED || err == -EACCES || err == -EPERM || err == -ESRCH || err == -EBUSY ||
-	       err == -EINVAL || err == -ENAMETOOLONG || err == -EPROTOTYPE || err == -EXDEV;
+	       err == -EINVAL || err == -ENAMETOOLONG || err == -EPROTOTYPE || err == -EXDEV ||
+	       err == -ENOSYS;
 }
 
 /* A full backlog belongs to somebody. So, perhaps, does a name for which we lack descriptors or memory: they
@@ -311,7 +316,10 @@ void peer_unused(struct peer *p)
 /* A descriptor that is kept for when there is no other. */
 void peer_take_spare(struct wire *w)
 {
-	w->spare = fd_open("/dev/null", O_RDONLY);
+	/* Any file will do, and this one is there whatever the root directory is. */
+	w->spare = (int)syscall(SYS_fcntl, w->door.fd, F_DUPFD_CLOEXEC, FD_HIGH);
+	if (w->spare < 0)
+		w->spare = (int)syscall(SYS_fcntl, w->door.fd, F_DUPFD_CLOEXEC, 0);
 	if (w->spare >= 0)
 		w->spare = fds_add(&w->fds, w->spare);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -34,14 +35,14 @@ static int make_memfd(const char *name)
 	/* Before Linux 6.3 there was no such flag. */
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	return fd < 0 ? -errno : fd;
+	return fd < 0 ? log_refused("memfd_create", -errno) : fd;
 }
 
 static int resize(int fd, size_t bytes)
 {
 	if (!fd_size_allowed(bytes))
 		return -EFBIG;
-	return ftruncate(fd, (off_t)bytes) ? -errno : 0;
+	return ftruncate(fd, (off_t)bytes) ? log_refused("ftruncate", -errno) : 0;
 }
 
 static int map_shared(int fd, size_t bytes, int prot, void **map)
@@ -51,7 +52,7 @@ static int map_shared(int fd, size_t bytes, int prot, void **map)
 	if (p == MAP_FAILED)
 		return -errno;
 	if (madvise(p, bytes, MADV_DONTFORK)) {
-		int err = -errno;
+		int err = log_refused("madvise(MADV_DONTFORK)", -errno);
 
 		sealed_unmap(p, bytes);
 		return err;
@@ -73,7 +74,7 @@ int sealed_make(const char *name, size_t bytes, bool readonly, void **map)
 	if (err)
 		goto fail;
 	if (fcntl(fd, F_ADD_SEALS, seals)) {
-		err = -errno;
+		err = log_refused("fcntl(F_ADD_SEALS)", -errno);
 		sealed_unmap(*map, bytes);
 		goto fail;
 	}
@@ -94,7 +95,11 @@ int sealed_map(int fd, size_t bytes, bool writable, void **map)
 	if (seals < 0 || (seals & NEEDED_SEALS) != NEEDED_SEALS)
 		return -EPROTO;
 	/* A hole in hugetlbfs is SIGBUS when no huge page is left; in tmpfs it reads as zeroes. */
-	if (fstatfs(fd, &fs) || fs.f_type != TMPFS_MAGIC)
+	if (fstatfs(fd, &fs)) {
+		log_refused("fstatfs", -errno);
+		return -EPROTO;
+	}
+	if (fs.f_type != TMPFS_MAGIC)
 		return -EPROTO;
 	if (fstat(fd, &st) || st.st_size != (off_t)bytes)
 		return -EPROTO;
@@ -111,7 +116,9 @@ int sealed_populate(void *map, size_t offset, size_t bytes, int fd)
 
 	if (!madvise((void *)from, to - from, MADV_POPULATE_WRITE))
 		return 0;
-	if (errno == EINVAL && !syscall(SYS_fallocate, fd, 0, (off_t)offset, (off_t)bytes))
+	/* Absent before Linux 5.14, or refused by a filter. */
+	if ((errno == EINVAL || errno == EPERM || errno == EACCES || errno == ENOSYS) &&
+		!syscall(SYS_fallocate, fd, 0, (off_t)offset, (off_t)bytes))
 		return 1;
 	return -ENOMEM;
 }

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "wire/channel.h"
 #include "wire/guest.h"
 #include "wire/inbound.h"
@@ -30,10 +31,11 @@ static struct unpin_device_counters uncounted;
 
 /* --- opening and closing --- */
 
-static int own(struct wire *w, int *place, long fd)
+/* what: the call that gave the descriptor. */
+static int own(struct wire *w, int *place, const char *what, long fd)
 {
 	if (fd < 0)
-		return fd == -1 ? -errno : (int)fd;
+		return log_refused(what, fd == -1 ? -errno : (int)fd);
 	fd = fds_add(&w->fds, (int)fd);
 	if (fd < 0)
 		return (int)fd;
@@ -52,7 +54,8 @@ static int watch_own(struct wire *w, int fd, struct source *s, enum source_kind 
 /* The timer of an impaired fabric. */
 static int open_fabric(struct wire *w)
 {
-	int err = own(w, &w->fabric.timer, timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+	int err = own(w, &w->fabric.timer, "timerfd_create",
+		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 
 	return err ? err : watch_own(w, w->fabric.timer, &w->on_fabric, SOURCE_FABRIC);
 }
@@ -61,23 +64,25 @@ static int open_descriptors(struct wire *w)
 {
 	int err, sock;
 
-	err = own(w, &w->epoll, epoll_create1(EPOLL_CLOEXEC));
+	err = own(w, &w->epoll, "epoll_create1", epoll_create1(EPOLL_CLOEXEC));
 	if (!err)
-		err = own(w, &w->kick, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+		err = own(w, &w->kick, "eventfd", eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (!err)
-		err = own(w, &w->timer, timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-	if (!err)
-		err = own(w, &w->spare, fd_open("/dev/null", O_RDONLY));
+		err = own(w, &w->timer, "timerfd_create",
+			timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 	if (!err)
 		err = door_open(&w->door, w->fabric.impaired);
 	if (!err)
-		err = own(w, &w->door.fd, w->door.fd);
+		err = own(w, &w->door.fd, "memfd_create", w->door.fd);
 	if (err)
 		return err;
+	peer_take_spare(w);
+	if (w->spare < 0)
+		return -EMFILE;
 	sock = names_listen(w->euid, w->device, &w->slot);
 	if (sock < 0)
 		return sock;
-	err = own(w, &w->listener, sock);
+	err = own(w, &w->listener, "socket", sock);
 	if (!err)
 		err = watch_own(w, w->listener, &w->on_listener, SOURCE_LISTENER);
 	if (!err)
@@ -439,6 +444,16 @@ static void (*const on_event[SOURCES])(void *owner, uint64_t now) = {
 	[SOURCE_PROCESS] = on_process,
 };
 
+/* By either call: a filter may refuse one of them. */
+static int look_at_events(int epoll, struct epoll_event *e)
+{
+	struct timespec zero = { 0, 0 };
+	int n = (int)syscall(SYS_epoll_pwait, epoll, e, EVENTS, 0, NULL, 0);
+
+	return n >= 0 || errno == EINTR ? n
+					: (int)syscall(SYS_epoll_pwait2, epoll, e, EVENTS, &zero, NULL, 0);
+}
+
 static void handle_events(struct wire *w, uint64_t now)
 {
 	struct epoll_event e[EVENTS];
@@ -446,7 +461,7 @@ static void handle_events(struct wire *w, uint64_t now)
 
 	/* A few rounds: whoever keeps us busy here shares with the packets. */
 	for (int round = 0; round < 4; round++) {
-		n = (int)syscall(SYS_epoll_pwait, w->epoll, e, EVENTS, 0, NULL, 0);
+		n = look_at_events(w->epoll, e);
 		for (int i = 0; i < n; i++) {
 			struct source *s = e[i].data.ptr;
 

@@ -2,6 +2,8 @@
 /* Everything twice: by PROCMAP_QUERY and by reading /proc/self/maps. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +14,11 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/shm.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -355,6 +360,54 @@ static void a_program_that_closes_all_descriptors_does_no_harm(void **state)
 	both_ways(descriptors_closed);
 }
 
+static bool forbid_open(int err)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)err),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(f) / sizeof(*f), f };
+
+	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+	       !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/* ENOENT is what open says where /proc is not mounted, ENOMEM what it says for want of memory: neither is a
+ * hole, and EACCES is no want of rights. */
+static int maps_cannot_be_read(void)
+{
+	static const int errors[] = { ENOENT, EACCES, EPERM, ENOMEM };
+	uintptr_t p = map(3);
+	struct vma v;
+
+	CHECK(!munmap((void *)(p + PAGE), PAGE));
+	for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++) {
+		int status;
+		pid_t pid = fork();
+
+		if (!pid) {
+			if (!forbid_open(errors[i]))
+				_exit(0);
+			if (vma_find(p, false, &v) != -EOPNOTSUPP)
+				_exit(1);
+			if (vma_check(p, PAGE, true, true, NULL) != -EOPNOTSUPP)
+				_exit(2);
+			if (vma_find(p + PAGE, false, &v) != -ENOENT)
+				_exit(3);
+			_exit(vma_check(p, 2 * PAGE, true, true, NULL) == -EOPNOTSUPP ? 0 : 4);
+		}
+		CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	}
+	return 0;
+}
+
+static void maps_that_cannot_be_read_are_no_hole(void **state)
+{
+	both_ways(maps_cannot_be_read);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -367,6 +420,7 @@ int main(void)
 		cmocka_unit_test(a_range_is_checked_for_holes_and_rights),
 		cmocka_unit_test(a_child_asks_about_itself),
 		cmocka_unit_test(a_program_that_closes_all_descriptors_does_no_harm),
+		cmocka_unit_test(maps_that_cannot_be_read_are_no_hole),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
