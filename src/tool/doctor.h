@@ -180,6 +180,9 @@ bool doctor_config(struct doctor *d, const char *name, char *value, size_t size,
 /* Version of the kernel, for comparing: major * 1000 + minor; 0 when not known. release may be NULL. */
 unsigned doctor_kernel_version(const struct doctor *d, char *release, size_t size);
 
+/* The system calls that unpin's own device makes (doctor_calls.c). */
+void doctor_check_calls(struct doctor *d, struct doctor_result *r);
+
 /* --- the device (doctor_find.c) ------------------------------------------------------------------------
  */
 

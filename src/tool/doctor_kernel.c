@@ -499,6 +499,7 @@ static const struct doctor_check checks[] = {
 	{ "kernel.populate", "MADV_POPULATE", DOCTOR_LIVE, check_populate },
 	{ "kernel.process-vm", "process_vm_readv", DOCTOR_LIVE, check_process_vm },
 	{ "kernel.psi", "pressure stall information", DOCTOR_LIVE, check_psi },
+	{ "kernel.calls", "system calls", DOCTOR_LIVE, doctor_check_calls },
 };
 
 const struct doctor_group doctor_kernel_group = { "kernel", "Kernel", checks, COUNT(checks) };

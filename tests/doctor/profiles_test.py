@@ -3,19 +3,23 @@
 """
 `unpin doctor` on unpin's device: the verdicts under every profile, as text and as JSON, as root and as nobody. usage: profiles_test.py UNPIN
 """
+import errno
 import json
 import os
 import re
+import subprocess
 import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(1, os.path.join(os.path.dirname(os.path.realpath(__file__)), os.pardir, 'tool'))
-from cases import NOBODY, Everyones, run_all, start  # noqa: E402
+from cases import NOBODY, Everyones, Skip, run_all, start  # noqa: E402
 
 UNPIN = os.path.realpath(sys.argv[1])
 ENV = {k: v for k, v in os.environ.items() if not k.startswith(('UNPIN_', 'UCX_', 'FI_', 'NCCL_', 'LD_PRELOAD'))}
 ENV['UNPIN_DEVICE'] = 'dt%d' % os.getpid()
 NA = 'not applicable'
+EPOLL_PWAIT2 = 441
+MEMFD_CREATE = 319 if os.uname().machine == 'x86_64' else 279
 RC = ('send', 'receive', 'write', 'read', 'atomic')
 
 
@@ -138,8 +142,25 @@ def nobody_can_run_it_and_meets_the_limit():
         expect(o, reality__on_demand='fail')
 
 
+def without(number, want):
+    wrap = [sys.executable, os.path.join(os.path.dirname(os.path.realpath(__file__)), 'without.py'), str(number), str(errno.EPERM)]
+    if subprocess.run(wrap + ['true'], stdout=subprocess.DEVNULL).returncode == 77:
+        raise Skip('filters of system calls are refused')
+    o = json.loads(start(wrap + [UNPIN, 'doctor', '--json'], ENV, want, 120).stdout)
+    return {c['id']: c for c in o['checks']}['kernel.calls']
+
+
+def what_a_filter_refuses_is_named():
+    expect(report(0), kernel__calls='ok')
+    c = without(EPOLL_PWAIT2, 0)
+    assert c['verdict'] == 'warn' and 'epoll_pwait2' in c['seen'] and 'ppoll' in c['meaning'] and 'seccomp' in c['advice'], c
+    c = without(MEMFD_CREATE, 1)
+    assert c['verdict'] == 'fail' and 'memfd_create' in c['seen'] and 'cannot be opened' in c['meaning'], c
+
+
 run_all(everything_works_on_the_device_itself, a_connectx_as_imitated_is_usable,
         a_rxe_as_imitated_is_usable_without_implicit_regions, a_device_without_on_demand_paging_is_told, a_silent_pin_is_caught,
         implicit_regions_that_are_not_wanted_are_told, faults_answered_as_hardware_does_are_no_trouble,
         without_the_facilities_of_the_kernel_the_device_is_usable, variables_are_read, a_device_that_is_not_there_is_told,
-        the_text_says_what_the_json_says, a_terminal_gets_colours_and_symbols, nobody_can_run_it_and_meets_the_limit)
+        the_text_says_what_the_json_says, a_terminal_gets_colours_and_symbols, nobody_can_run_it_and_meets_the_limit,
+        what_a_filter_refuses_is_named)
