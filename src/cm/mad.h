@@ -221,7 +221,8 @@ enum {
 struct cm_ip_header {
 	uint8_t ip_version;	  /* 4 or 6 */
 	uint16_t port;		  /* the sender's, host byte order */
-	uint8_t src[16], dst[16]; /* IPv4: the last four bytes, zeros before them */
+	uint8_t src[16], dst[16]; /* IPv4: the last four bytes; what stands before them is sent as it is and
+				     read as zeros */
 };
 
 void cm_put_ip_header(const struct cm_ip_header *h, uint8_t out[CM_IP_HEADER]);
