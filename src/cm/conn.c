@@ -252,9 +252,12 @@ static void peer_is_gone(struct cm *cm, struct cm_conn *conn, uint64_t now)
 	}
 }
 
-static void leave_timewait(struct cm *cm, struct cm_conn *conn)
+static void leave_timewait(struct cm *cm, struct cm_conn *conn, uint64_t now)
 {
-	cm_to_idle(cm, conn);
+	if (conn->unsure && !conn->destroyed)
+		cm_to_idle_answering(cm, conn, now);
+	else
+		cm_to_idle(cm, conn);
 	cm_push_event(cm, conn, CM_EV_TIMEWAIT_EXIT);
 }
 
@@ -264,7 +267,7 @@ static void due(struct cm *cm, struct cm_conn *conn, uint64_t now)
 	if (conn->gone_due)
 		peer_is_gone(cm, conn, now);
 	else if (conn->state == CM_TIMEWAIT)
-		leave_timewait(cm, conn);
+		leave_timewait(cm, conn, now);
 	else if (conn->state == CM_IDLE)
 		cm_to_idle(cm, conn); /* nobody repeats its REQ any more */
 	else

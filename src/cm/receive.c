@@ -369,9 +369,13 @@ static void duplicate_dreq(struct cm *cm, struct cm_conn *conn, const struct cm_
 
 static void on_dreq(struct cm *cm, cm_route from, const struct cm_msg *msg, uint64_t now)
 {
-	struct cm_conn *conn = find(cm, from, msg->dreq.remote_id, msg->dreq.local_id);
+	struct cm_conn *conn = cm_by_local(cm, from, msg->dreq.remote_id);
 	struct cm_msg drep;
 
+	/* It overtook the REP that it takes back: unanswered, it comes again behind it. */
+	if (conn && cm_is(conn, CM_REQ_SENT, CM_MRA_REQ_RCVD) && conn->local_qpn == msg->dreq.remote_qpn)
+		return;
+	conn = find(cm, from, msg->dreq.remote_id, msg->dreq.local_id);
 	if (!conn) {
 		cm->counters.unmatched++;
 		fill_drep(&drep, msg);
