@@ -30,6 +30,12 @@ static void refuse(struct cm *cm, cm_route to, const struct cm_msg *what, uint16
 	cm_transmit_to(cm, to, &msg);
 }
 
+/* The last answer that was sent is of this type. */
+static bool answered_with(const struct cm_conn *conn, enum cm_type type)
+{
+	return conn->has_reply && conn->reply_type == type;
+}
+
 /* The connection with these two ids. */
 static struct cm_conn *find(struct cm *cm, cm_route from, uint32_t local_id, uint32_t remote_id)
 {
@@ -69,7 +75,7 @@ static void duplicate_req(struct cm *cm, struct cm_conn *conn, const struct cm_m
 	case CM_IDLE:
 	case CM_DREQ_SENT:
 	case CM_TIMEWAIT:
-		if (conn->has_reply && conn->reply_type == CM_REJ)
+		if (answered_with(conn, CM_REJ))
 			cm_answer_again(cm, conn);
 		else if (conn->state == CM_TIMEWAIT)
 			refuse(cm, conn->route, msg, CM_REJ_STALE_CONN);
@@ -186,11 +192,12 @@ static void late_rep(struct cm *cm, cm_route from, struct cm_conn *conn, const s
 
 	if (same && conn->state != CM_IDLE && conn->state != CM_TIMEWAIT) {
 		count_duplicate(cm, msg);
-		if (cm_is(conn, CM_ESTABLISHED, CM_MRA_REP_SENT))
+		if ((conn->state == CM_ESTABLISHED && answered_with(conn, CM_RTU)) ||
+			conn->state == CM_MRA_REP_SENT)
 			cm_answer_again(cm, conn);
 		return;
 	}
-	if (same && conn->has_reply && conn->reply_type == CM_REJ) {
+	if (same && answered_with(conn, CM_REJ)) {
 		count_duplicate(cm, msg);
 		cm_answer_again(cm, conn);
 		return;
@@ -253,7 +260,7 @@ static void on_rtu(struct cm *cm, cm_route from, const struct cm_msg *msg)
 	} else {
 		count_duplicate(cm, msg);
 		/* The peer believes that it is established: it missed the REJ that took our REP back. */
-		if (conn->unsure && conn->has_reply && conn->reply_type == CM_REJ)
+		if (conn->unsure && answered_with(conn, CM_REJ))
 			cm_answer_again(cm, conn);
 	}
 }
@@ -359,7 +366,7 @@ static void duplicate_dreq(struct cm *cm, struct cm_conn *conn, const struct cm_
 	struct cm_msg drep;
 
 	count_duplicate(cm, msg);
-	if (conn->has_reply && conn->reply_type == CM_DREP && conn->dreq_tid == msg->tid) {
+	if (answered_with(conn, CM_DREP) && conn->dreq_tid == msg->tid) {
 		cm_answer_again(cm, conn);
 		return;
 	}
@@ -441,7 +448,7 @@ static int on_sidr_req(struct cm *cm, cm_route from, const struct cm_msg *msg)
 
 	if (conn && (conn->tid == msg->tid || conn->state == CM_SIDR_REQ_RCVD)) {
 		count_duplicate(cm, msg);
-		if (conn->state == CM_IDLE && conn->has_reply)
+		if (conn->state == CM_IDLE && answered_with(conn, CM_SIDR_REP))
 			cm_answer_again(cm, conn);
 		return 0;
 	}

@@ -547,6 +547,22 @@ static void strangers(void **state)
 	destroy_all();
 }
 
+/* A REP from the end that asked is nonsense, and is not answered. */
+static void rep_from_requester(void **state)
+{
+	struct cm_msg rep = { .type = CM_REP };
+
+	(void)state;
+	ends_established(&e, &p);
+	rep.rep.local_id = info_of(p.a).local_id;
+	rep.rep.remote_id = info_of(p.b).local_id;
+	ends_inject(&e, true, &rep);
+	ends_no_event(&e.b);
+	assert_int_equal(ends_lose(&e.b), 0);
+	assert_int_equal(cm_state(p.b), CM_ESTABLISHED);
+	destroy_all();
+}
+
 static void listeners(void **state)
 {
 	struct cm_conn *second = cm_create(e.b.cm, NULL);
@@ -663,6 +679,7 @@ int main(void)
 		TEST(rep_for_nobody),
 		TEST(stale),
 		TEST(strangers),
+		TEST(rep_from_requester),
 		TEST(listeners),
 		TEST(backlog_full),
 		TEST(loopback),
