@@ -33,6 +33,7 @@ enum { CONNS = 16, ROUTES = 2 };
 static struct run {
 	struct cm *cm;
 	struct cm_conn *conns[CONNS];
+	uint8_t tids[CONNS][8]; /* of the last message that each has sent, as on the wire */
 	uint64_t now;
 	const uint8_t *in;
 	size_t left;
@@ -72,16 +73,39 @@ static void on_event(const struct cm_event *event)
 		cm_destroy(r.cm, event->conn, r.now);
 }
 
+static void keep_tid(const uint8_t mad[CM_MAD_BYTES], uint32_t local_id)
+{
+	struct cm_info info;
+
+	for (unsigned i = 0; i < CONNS; i++) {
+		if (!r.conns[i])
+			continue;
+		cm_query(r.conns[i], &info);
+		if (info.local_id == local_id)
+			memcpy(r.tids[i], mad + 8, 8);
+	}
+}
+
+static uint32_t local_id_of(const struct cm_msg *msg)
+{
+	return msg->type == CM_REQ   ? msg->req.local_id
+	       : msg->type == CM_REP ? msg->rep.local_id
+				     : msg->rtu.local_id;
+}
+
 static void drain(void)
 {
 	struct cm_action action;
 	struct cm_msg msg;
 
 	while (cm_next_action(r.cm, &action)) {
-		if (action.type == CM_EVENT)
+		if (action.type == CM_EVENT) {
 			on_event(&action.event);
-		else
-			must(!cm_decode(action.send.mad, CM_MAD_BYTES, &msg));
+			continue;
+		}
+		must(!cm_decode(action.send.mad, CM_MAD_BYTES, &msg));
+		keep_tid(action.send.mad,
+			msg.type == CM_SIDR_REQ ? msg.sidr_req.request_id : local_id_of(&msg));
 	}
 }
 
@@ -95,6 +119,13 @@ static void receive(struct cm_conn *conn)
 	memset(mad, 0, sizeof(mad));
 	memcpy(mad, "\x01\x07\x02\x03", 4);
 	mad[17] = (uint8_t)(CM_REQ + type % (CM_TYPES + 1));
+	if (conn && !(type & 0x80))
+		memcpy(mad + 8, r.tids[slot_of(conn) - r.conns], 8);
+	if (type & 0x40) { /* a REJ of a requester that has given up */
+		mad[24 + 9] = 8 << 1;
+		mad[24 + 11] = CM_REJ_TIMEOUT;
+		mad[24 + 19] = 1;
+	}
 	for (n = byte(); n; n--) {
 		uint8_t at = byte();
 
@@ -106,6 +137,8 @@ static void receive(struct cm_conn *conn)
 			mad[24 + i] = (uint8_t)(info.remote_id >> (24 - 8 * i));
 			mad[28 + i] = (uint8_t)(info.local_id >> (24 - 8 * i));
 		}
+		if (mad[17] == CM_SIDR_REP)
+			memcpy(mad + 24, mad + 28, 4);
 	} else if (type & 0x80) {
 		length = byte();
 	}
