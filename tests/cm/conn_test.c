@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -227,6 +228,7 @@ static void rejected(void **state)
 	req = *ends_sent(&e.a, CM_REQ);
 	ends_lose(&e.a);
 	assert_int_equal(cm_send_rej(e.b.cm, p.b, CM_REJ_CONSUMER_DEFINED, "\x01\x02", 2, "no", 2, e.now), 0);
+	assert_int_equal(ends_sent(&e.b, CM_REJ)->rej.local_id, 0); /* the peer knows no id of ours */
 	assert_int_equal(ends_lose(&e.b), 1);
 	assert_int_equal(cm_state(p.b), CM_IDLE);
 	for (unsigned i = 0; i < 3; i++) {
@@ -400,8 +402,12 @@ static void crossing_dreqs(void **state)
 	ends_established(&e, &p);
 	assert_int_equal(cm_send_dreq(e.a.cm, p.a, NULL, 0, e.now), 0);
 	assert_int_equal(cm_send_dreq(e.b.cm, p.b, NULL, 0, e.now), 0);
-	ends_settle(&e);
-	ends_event(&e.a, CM_EV_DREQ_RECEIVED);
+	ends_lose(&e.b);
+	ends_deliver(&e, true);
+	ends_event(&e.b, CM_EV_DREQ_RECEIVED);
+	ends_sent(&e.b, CM_DREP);
+	ends_deliver(&e, false);
+	ends_event(&e.a, CM_EV_DREP_RECEIVED);
 	assert_int_equal(cm_state(p.a), CM_TIMEWAIT);
 	assert_int_equal(cm_state(p.b), CM_TIMEWAIT);
 	destroy_all();
@@ -563,6 +569,150 @@ static void rep_from_requester(void **state)
 	destroy_all();
 }
 
+/* What comes late, for what the same id was used for before. */
+static void late_messages(void **state)
+{
+	struct cm_req again = ends_req(0x12);
+	struct cm_rep rep = { .qpn = 0x22 };
+	struct cm_msg req, late;
+
+	(void)state;
+	ends_requested(&e, &p);
+	ends_pass(&e, 4608 * MSEC);
+	req = *ends_sent(&e.a, CM_REQ);
+	ends_lose(&e.a);
+	assert_int_equal(cm_send_rep(e.b.cm, p.b, &rep, NULL, 0, e.now), 0);
+	late = *ends_sent(&e.b, CM_REP);
+	ends_lose(&e.b);
+	assert_int_equal(cm_send_rej(e.a.cm, p.a, 28, NULL, 0, NULL, 0, e.now), 0);
+	ends_lose(&e.a);
+	assert_int_equal(cm_send_req(e.a.cm, p.a, ROUTE_TO_B, &again, 16, NULL, 0, e.now), 0);
+	ends_lose(&e.a);
+	ends_inject(&e, false, &late);
+	ends_no_event(&e.a);
+	assert_int_equal(cm_state(p.a), CM_REQ_SENT);
+	assert_int_equal(ends_sent(&e.a, CM_REJ)->rej.reason, CM_REJ_INVALID_COMM_ID);
+	ends_deliver(&e, true);
+	assert_int_equal(ends_event(&e.b, CM_EV_REJ_RECEIVED).msg.rej.reason, CM_REJ_INVALID_COMM_ID);
+	ends_inject(&e, true, &req); /* a duplicate of what is over */
+	ends_no_event(&e.b);
+	/* The second request has the id of the first, and a transaction of its own. */
+	ends_pass(&e, 4608 * MSEC);
+	ends_deliver(&e, true);
+	cm_destroy(e.b.cm, ends_event(&e.b, CM_EV_REQ_RECEIVED).conn, e.now);
+	destroy_all();
+}
+
+static void req_in_timewait(void **state)
+{
+	struct cm_msg req;
+
+	(void)state;
+	ends_requested(&e, &p);
+	ends_pass(&e, 4608 * MSEC);
+	req = *ends_sent(&e.a, CM_REQ);
+	ends_lose(&e.a);
+	assert_int_equal(cm_send_rep(e.b.cm, p.b, &(struct cm_rep){ .qpn = 0x22 }, NULL, 0, e.now), 0);
+	ends_settle(&e);
+	ends_event(&e.a, CM_EV_REP_RECEIVED);
+	assert_int_equal(cm_send_rtu(e.a.cm, p.a, NULL, 0, e.now), 0);
+	assert_int_equal(cm_send_dreq(e.a.cm, p.a, NULL, 0, e.now), 0);
+	ends_settle(&e);
+	e.b.nevents = 0;
+	assert_int_equal(cm_send_drep(e.b.cm, p.b, NULL, 0, e.now), 0);
+	ends_settle(&e);
+	ends_event(&e.a, CM_EV_DREP_RECEIVED);
+	ends_inject(&e, true, &req);
+	ends_no_event(&e.b);
+	assert_int_equal(ends_sent(&e.b, CM_REJ)->rej.reason, CM_REJ_STALE_CONN);
+	destroy_all();
+}
+
+/* The DREQ that takes a REP back overtakes it. */
+static void dreq_before_rep(void **state)
+{
+	struct cm_msg dreq;
+
+	(void)state;
+	ends_requested(&e, &p);
+	assert_int_equal(cm_send_rep(e.b.cm, p.b, &(struct cm_rep){ .qpn = 0x22 }, NULL, 0, e.now), 0);
+	cm_destroy(e.b.cm, p.b, e.now);
+	ends_collect(&e.b);
+	assert_int_equal(e.b.nsent, 3);
+	dreq = e.b.sent[2];
+	assert_int_equal(dreq.type, CM_DREQ);
+	dreq.dreq.remote_qpn = 0x11;
+	ends_inject(&e, false, &dreq);
+	assert_int_equal(ends_lose(&e.a), 0); /* it is not answered yet */
+	ends_no_event(&e.a);
+	ends_settle(&e);
+	assert_int_equal(e.a.nevents, 2);
+	assert_int_equal(e.a.events[0].type, CM_EV_REP_RECEIVED);
+	assert_int_equal(e.a.events[1].type, CM_EV_REJ_RECEIVED);
+	cm_destroy(e.a.cm, p.a, e.now);
+	cm_destroy(e.b.cm, p.listener, e.now);
+	nothing_remains();
+}
+
+/* A peer whose REP names a queue pair that has a connection has forgotten that one. */
+static void stale_rep(void **state)
+{
+	struct cm_req req = ends_req(0x12);
+	struct cm_conn *again = NULL, *other;
+	struct cm_msg rep = { .type = CM_REP };
+
+	(void)state;
+	ends_established(&e, &p);
+	again = cm_create(e.a.cm, NULL);
+	assert_int_equal(cm_send_req(e.a.cm, again, ROUTE_TO_B, &req, 16, NULL, 0, e.now), 0);
+	ends_deliver(&e, true);
+	other = ends_event(&e.b, CM_EV_REQ_RECEIVED).conn;
+	assert_int_equal(cm_send_rep(e.b.cm, other, &(struct cm_rep){ .qpn = 0x22 }, NULL, 0, e.now), 0);
+	rep = *ends_sent(&e.b, CM_REP);
+	ends_lose(&e.b);
+	ends_inject(&e, false, &rep);
+	ends_no_event(&e.a);
+	ends_collect(&e.a);
+	assert_int_equal(e.a.nsent, 2);
+	assert_int_equal(e.a.sent[0].rej.reason, CM_REJ_STALE_CONN);
+	assert_int_equal(e.a.sent[1].type, CM_DREQ);
+	assert_int_equal(cm_state(p.a), CM_DREQ_SENT);
+	cm_destroy(e.a.cm, again, e.now);
+	cm_destroy(e.b.cm, other, e.now);
+	destroy_all();
+}
+
+/* Many timers, made and removed in any order: the earliest is always known. */
+static void timers(void **state)
+{
+	enum { N = 300 };
+	struct cm_conn *conns[N] = { NULL };
+	uint64_t at[N], first;
+
+	(void)state;
+	srand(7);
+	for (unsigned i = 0; i < 20000; i++) {
+		unsigned k = (unsigned)rand() % N;
+
+		if (conns[k]) {
+			cm_destroy(e.a.cm, conns[k], e.now);
+			conns[k] = NULL;
+		} else {
+			conns[k] = cm_create(e.a.cm, NULL);
+			at[k] = 1 + (uint64_t)rand() % 100000;
+			assert_int_equal(
+				cm_send_sidr_req(e.a.cm, conns[k], ROUTE_TO_B, 1, 0, at[k], 0, NULL, 0, 0),
+				0);
+		}
+		ends_lose(&e.a);
+		first = UINT64_MAX;
+		for (unsigned j = 0; j < N; j++)
+			if (conns[j] && at[j] < first)
+				first = at[j];
+		assert_true(cm_next_deadline(e.a.cm) == first);
+	}
+}
+
 static void listeners(void **state)
 {
 	struct cm_conn *second = cm_create(e.b.cm, NULL);
@@ -680,6 +830,11 @@ int main(void)
 		TEST(stale),
 		TEST(strangers),
 		TEST(rep_from_requester),
+		TEST(late_messages),
+		TEST(req_in_timewait),
+		TEST(dreq_before_rep),
+		TEST(stale_rep),
+		TEST(timers),
 		TEST(listeners),
 		TEST(backlog_full),
 		TEST(loopback),

@@ -219,10 +219,14 @@ static void ip_header(void **state)
 {
 	static const uint8_t v4[CM_IP_HEADER] = { 0, 0x40, 0xd4, 0x31, [16] = 10, 0, 0, 1, [32] = 10, 0, 0,
 		2 };
-	struct cm_ip_header h = { .ip_version = 4, .port = 54321 }, got;
+	struct cm_ip_header h, got;
 	uint8_t out[CM_IP_HEADER];
 
 	(void)state;
+	memset(&h, 0, sizeof(h)); /* padding is compared as well */
+	memset(&got, 0, sizeof(got));
+	h.ip_version = 4;
+	h.port = 54321;
 	memcpy(h.src + 12, "\x0a\0\0\x01", 4);
 	memcpy(h.dst + 12, "\x0a\0\0\x02", 4);
 	cm_put_ip_header(&h, out);
