@@ -23,6 +23,8 @@
  *     cm_destroy() for as long as the peer may repeat it, and raises no second event;
  *   - a REP for a connection that does not exist or waits for none is answered REJ 6 (12.6.7.2);
  *   - retries that run out for a REQ or REP tell the peer REJ 4 (12.6.7.2);
+ *   - a connection that is ended after its REP was sent, and before the RTU came, sends a DREQ behind the
+ * REJ, until it is answered: if the REJ is lost, the peer is established;
  *   - a DREQ that crosses one of ours is answered DREP at once, and both ends are in TIMEWAIT;
  *   - a REQ for a transport that does not exist is answered REJ 9, one with an MTU that does not exist
  * REJ 26.
@@ -172,9 +174,10 @@ struct cm_conn *cm_create(struct cm *cm, void *user);
 
 /*
  * Ends the connection as the kernel's ib_destroy_cm_id() does: REJ 4 in REQ_SENT, REJ 28 in every state
- * between REQ and RTU, DREQ in ESTABLISHED, DREP in DREQ_RCVD, SIDR_REP (REJECT) in SIDR_REQ_RCVD. It sends
- * each once and does not wait. No event of it comes afterwards; the pointer is invalid. Events of it that are
- * still queued are removed.
+ * between REQ and RTU, DREQ in ESTABLISHED, DREP in DREQ_RCVD, SIDR_REP (REJECT) in SIDR_REQ_RCVD. It does
+ * not wait. The DREQ is repeated until it is answered (the kernel sends it once). No event of it comes
+ * afterwards, those that are still queued are removed, and the pointer is invalid. A listener takes along
+ * requests whose event is still queued (REJ 28).
  */
 void cm_destroy(struct cm *cm, struct cm_conn *conn, uint64_t now);
 
