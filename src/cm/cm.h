@@ -26,6 +26,8 @@
  *   - a connection that is ended after its REP was sent, and before the RTU came, sends a DREQ behind the
  * REJ, until it is answered: if the REJ is lost, the peer is established;
  *   - a DREQ that crosses one of ours is answered DREP at once, and both ends are in TIMEWAIT;
+ *   - a connection that is ended after its REP was sent, and before the RTU came, sends a DREQ behind the
+ *     REJ, repeated until it is answered: if the REJ is lost, the peer is established;
  *   - a REQ for a transport that does not exist is answered REJ 9, one with an MTU that does not exist
  * REJ 26.
  *
