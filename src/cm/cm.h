@@ -24,8 +24,6 @@
  *   - a REP for a connection that does not exist or waits for none is answered REJ 6 (12.6.7.2);
  *   - retries that run out for a REQ or REP tell the peer REJ 4 (12.6.7.2);
  *   - a DREQ that crosses one of ours is answered DREP at once, and both ends are in TIMEWAIT;
- *   - a connection that is ended after its REP was sent, and before the RTU came, sends a DREQ behind the
- *     REJ, repeated until it is answered: if the REJ is lost, the peer is established;
  *   - a connection that is ended after its REP was sent, and before the RTU came, sends a DREQ behind
  *     the REJ, repeated until it is answered: if the REJ is lost, the peer is established;
  *   - a REQ for a transport that does not exist is answered REJ 9;
