@@ -74,6 +74,14 @@ struct nic_caps nic_caps_of(const struct settings *set)
 #define SPEED_EDR	32
 #define PHYS_LINK_UP	5
 
+enum nic_gid_layout nic_gid_layout(void)
+{
+	struct settings set;
+	char why[SETTING_WHY];
+
+	return settings_load(&set, why) ? NIC_GID_SINGLE : nic_caps_of(&set).gids;
+}
+
 void nic_port_fill(enum nic_gid_layout gids, struct ibv_port_attr *attr)
 {
 	*attr = (struct ibv_port_attr){

@@ -50,6 +50,9 @@ struct nic_caps {
 /* As the settings have it: the profile's row, without implicit regions if they are not wanted. */
 struct nic_caps nic_caps_of(const struct settings *set);
 
+/* Of the GID table that the device has, or would have if it were opened now. */
+enum nic_gid_layout nic_gid_layout(void);
+
 /* The port, as ibv_query_port(3) tells it, with its GID table in this layout. */
 void nic_port_fill(enum nic_gid_layout gids, struct ibv_port_attr *attr);
 

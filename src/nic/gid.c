@@ -364,4 +364,35 @@ bool nic_gid_is_here(const union ibv_gid *gid)
 	link_local_gid(&own[0], OF_THE_HOST);
 	link_local_gid(&own[1], OF_THE_PORT);
 	return same(&own[0], gid) || same(&own[1], gid) || is_address(gid);
+static int find_row(const union ibv_gid *gid, uint32_t ifindex, unsigned *index)
+{
+	for (unsigned i = 0; i < NIC_GID_TABLE_LEN; i++) {
+		const struct row *r = &table.row[i];
+
+		if (!r->used || memcmp(r->gid.raw, gid->raw, sizeof(gid->raw)) ||
+			(ifindex && r->ifindex != ifindex))
+			continue;
+		*index = i;
+		return 0;
+	}
+	return -ENODEV;
+}
+
+int nic_gid_find(
+	enum nic_gid_layout layout, const union ibv_gid *gid, uint32_t ifindex, unsigned *index)
+{
+	int ret;
+
+	lock_table();
+	refresh();
+	ret = find_row(gid, ifindex, index);
+	if (ret) {
+		table.read_ns = 0;
+		refresh();
+		ret = find_row(gid, ifindex, index);
+	}
+	lock_drop(&table.lock);
+	if (!ret && layout == NIC_GID_PAIRS)
+		*index = 2 * (1 + *index) + 1;
+	return ret;
 }

@@ -36,25 +36,16 @@ SHOW(show_guid)
 
 /* --- the port ---------------------------------------------------------------------------------------- */
 
-/* Of the profile that the device has, or would have if it were opened. */
-static enum nic_gid_layout gid_layout(void)
-{
-	struct settings set;
-	char why[SETTING_WHY];
-
-	return settings_load(&set, why) ? NIC_GID_SINGLE : nic_caps_of(&set).gids;
-}
-
 unsigned sysfs_entry_rows(const struct sysfs_entry *e)
 {
-	return e->rows ? e->rows : nic_gid_rows(gid_layout());
+	return e->rows ? e->rows : nic_gid_rows(nic_gid_layout());
 }
 
 static struct ibv_port_attr port(void)
 {
 	struct ibv_port_attr attr;
 
-	nic_port_fill(gid_layout(), &attr);
+	nic_port_fill(nic_gid_layout(), &attr);
 	return attr;
 }
 
@@ -146,7 +137,7 @@ SHOW(show_gid)
 	const uint8_t *raw = entry.gid.raw;
 	int n = 0;
 
-	nic_gid_row(gid_layout(), row, &entry);
+	nic_gid_row(nic_gid_layout(), row, &entry);
 	for (unsigned i = 0; i < 16; i += 2)
 		n += snprintf(text + n, SYSFS_TEXT - (size_t)n, "%02x%02x%c", raw[i], raw[i + 1],
 			i < 14 ? ':' : '\n');
@@ -157,7 +148,7 @@ SHOW(show_gid_type)
 {
 	struct ibv_gid_entry entry;
 
-	if (nic_gid_row(gid_layout(), row, &entry))
+	if (nic_gid_row(nic_gid_layout(), row, &entry))
 		return -EINVAL;
 	return SAY("%s\n", entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1");
 }
@@ -167,7 +158,7 @@ SHOW(show_gid_interface)
 	struct ibv_gid_entry entry;
 	char name[IF_NAMESIZE];
 
-	if (nic_gid_row(gid_layout(), row, &entry) || !entry.ndev_ifindex ||
+	if (nic_gid_row(nic_gid_layout(), row, &entry) || !entry.ndev_ifindex ||
 		!if_indextoname(entry.ndev_ifindex, name))
 		return -EINVAL;
 	return SAY("%s\n", name);
