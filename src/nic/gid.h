@@ -41,7 +41,9 @@ int nic_gid_get(unsigned index, union ibv_gid *gid, uint32_t *ifindex);
  * addresses, and the link-local GIDs of the table above.
  */
 bool nic_gid_is_here(const union ibv_gid *gid);
- * The row of a GID; ifindex 0: whatever the interface. When it is not in the table the addresses are read
+
+/*
+ * The RoCE v2 row of an address's GID, as the port shows it; ifindex 0: whatever the interface. When it is not in the table the addresses are read
  * anew at once, so that one which has just appeared is found. 0 or -ENODEV.
  */
 int nic_gid_find(
