@@ -129,6 +129,9 @@ static int try_meeting(void)
 	int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), caller, called = -1, err = 0;
 	socklen_t len = sizeof(name), size = sizeof(struct ucred);
 	struct ucred cred;
+	char byte = 0;
+	struct iovec io = { &byte, 1 };
+	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1 };
 
 	if (listener < 0)
 		return errno;
@@ -136,7 +139,9 @@ static int try_meeting(void)
 	if (caller < 0 || bind(listener, (void *)&name, sizeof(name.sun_family)) || listen(listener, 1) ||
 		getsockname(listener, (void *)&name, &len) || connect(caller, (void *)&name, len) ||
 		(called = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) < 0 ||
-		getsockopt(called, SOL_SOCKET, SO_PEERCRED, &cred, &size))
+		getsockopt(called, SOL_SOCKET, SO_PEERCRED, &cred, &size) ||
+		send(caller, "", 1, MSG_DONTWAIT) < 0 || recv(called, &byte, 1, MSG_DONTWAIT) < 0 ||
+		sendmsg(caller, &m, MSG_DONTWAIT) < 0 || recvmsg(called, &m, MSG_DONTWAIT) < 0)
 		err = errno;
 	close(listener);
 	if (caller >= 0)
@@ -178,7 +183,8 @@ static const struct call {
 	{ "memfd_create (with ftruncate, fstatfs and F_ADD_SEALS)", NULL, try_memfd },
 	{ "madvise(MADV_DONTFORK)", NULL, try_dontfork },
 	{ "madvise(MADV_WIPEONFORK)", NULL, try_wipeonfork },
-	{ "unix sockets (socket, bind, listen, connect, accept4, SO_PEERCRED)", NULL, try_meeting },
+	{ "unix sockets (socket, bind, listen, connect, accept4, SO_PEERCRED, send, recv, sendmsg, recvmsg)",
+		NULL, try_meeting },
 	{ "epoll_pwait", "the newer epoll_pwait2 takes its place", try_epoll_pwait },
 	{ "epoll_pwait2", "ppoll takes its place", try_epoll_pwait2 },
 	{ "SO_PEERPIDFD and pidfd_open", "the death of a peer is noticed when its sockets have closed",

@@ -36,6 +36,9 @@ struct meet_peer {
 int meet_name(struct meet_name *n, uid_t euid, const char *device, uint32_t slot);
 /* A listening socket with that name. -EADDRINUSE and others. */
 int meet_listen(const struct meet_name *n);
+/* Whether messages can be sent and received here at all. 0, or the negative errno of a call that is refused,
+ * of which a message tells. */
+int meet_rehearse(void);
 /* A connected socket. -ECONNREFUSED: nobody has the name; -EAGAIN: its backlog is full; others. */
 int meet_connect(const struct meet_name *n);
 /* The next waiting connection. -EAGAIN: none; -EMFILE, -ENFILE. */

@@ -18,6 +18,7 @@
 #include "wire/channel.h"
 #include "wire/guest.h"
 #include "wire/inbound.h"
+#include "wire/meet.h"
 #include "wire/names.h"
 #include "wire/peer.h"
 #include "wire/state.h"
@@ -51,6 +52,16 @@ static int watch_own(struct wire *w, int fd, struct source *s, enum source_kind 
 	return epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
 }
 
+/* By either call: a filter may refuse one of them. */
+static int look_at_events(int epoll, struct epoll_event *e)
+{
+	struct timespec zero = { 0, 0 };
+	int n = (int)syscall(SYS_epoll_pwait, epoll, e, EVENTS, 0, NULL, 0);
+
+	return n >= 0 || errno == EINTR ? n
+					: (int)syscall(SYS_epoll_pwait2, epoll, e, EVENTS, &zero, NULL, 0);
+}
+
 /* The timer of an impaired fabric. */
 static int open_fabric(struct wire *w)
 {
@@ -62,6 +73,7 @@ static int open_fabric(struct wire *w)
 
 static int open_descriptors(struct wire *w)
 {
+	struct epoll_event e[EVENTS];
 	int err, sock;
 
 	err = own(w, &w->epoll, "epoll_create1", epoll_create1(EPOLL_CLOEXEC));
@@ -79,6 +91,12 @@ static int open_descriptors(struct wire *w)
 	peer_take_spare(w);
 	if (w->spare < 0)
 		return -EMFILE;
+	/* Without it nothing would ever be heard of a peer. */
+	if (look_at_events(w->epoll, e) < 0 && errno != EINTR)
+		return log_refused("epoll_pwait", -errno);
+	err = meet_rehearse();
+	if (err)
+		return err;
 	sock = names_listen(w->euid, w->device, &w->slot);
 	if (sock < 0)
 		return sock;
@@ -443,16 +461,6 @@ static void (*const on_event[SOURCES])(void *owner, uint64_t now) = {
 	[SOURCE_RX] = on_rx,
 	[SOURCE_PROCESS] = on_process,
 };
-
-/* By either call: a filter may refuse one of them. */
-static int look_at_events(int epoll, struct epoll_event *e)
-{
-	struct timespec zero = { 0, 0 };
-	int n = (int)syscall(SYS_epoll_pwait, epoll, e, EVENTS, 0, NULL, 0);
-
-	return n >= 0 || errno == EINTR ? n
-					: (int)syscall(SYS_epoll_pwait2, epoll, e, EVENTS, &zero, NULL, 0);
-}
 
 static void handle_events(struct wire *w, uint64_t now)
 {

@@ -33,34 +33,35 @@ struct refusal {
 	unsigned value;
 	bool may_fail;	     /* nothing can take its place: a message is enough */
 	const char *disable; /* UNPIN_DISABLE */
+	int also;	     /* another system call, or 0 */
 };
 
 #define CALL(name)                                                                                           \
 	{                                                                                                    \
-#name, SYS_##name, 0, 0, false, NULL                                                         \
+#name, SYS_##name, 0, 0, false, NULL, 0                                                      \
 	}
 #define PART(name, arg, value, what)                                                                         \
 	{                                                                                                    \
-		what, SYS_##name, arg, value, false, NULL                                                    \
+		what, SYS_##name, arg, value, false, NULL, 0                                                 \
 	}
 #define NEEDED(name)                                                                                         \
 	{                                                                                                    \
-#name, SYS_##name, 0, 0, true, NULL                                                          \
+#name, SYS_##name, 0, 0, true, NULL, 0                                                       \
 	}
 #define NEEDED_PART(name, arg, value, what)                                                                  \
 	{                                                                                                    \
-		what, SYS_##name, arg, value, true, NULL                                                     \
+		what, SYS_##name, arg, value, true, NULL, 0                                                  \
 	}
 #define INSTEAD(name, of, may_fail)                                                                          \
 	{                                                                                                    \
-#name " in place of " of, SYS_##name, 0, 0, may_fail, of                                     \
+#name " in place of " of, SYS_##name, 0, 0, may_fail, of, 0                                  \
 	}
 
 static const struct refusal refusals[] = {
 	/* The engine and the wire. */
 	PART(epoll_pwait2, 0, 0, "epoll_pwait2"),
 	NEEDED(epoll_create1),
-	NEEDED(epoll_pwait),
+	CALL(epoll_pwait),
 	NEEDED(eventfd2),
 	NEEDED(timerfd_create),
 	NEEDED(timerfd_settime),
@@ -77,6 +78,16 @@ static const struct refusal refusals[] = {
 	NEEDED(getsockopt),
 	PART(getsockopt, 3, 77, "SO_PEERPIDFD"),
 	CALL(pidfd_open),
+	{ "SO_PEERPIDFD, and pidfd_open", SYS_getsockopt, 3, 77, false, NULL, SYS_pidfd_open },
+	CALL(ppoll),
+	{ "epoll_pwait2, and ppoll", SYS_epoll_pwait2, 0, 0, false, NULL, SYS_ppoll },
+	{ "epoll_pwait2, and epoll_pwait", SYS_epoll_pwait2, 0, 0, true, NULL, SYS_epoll_pwait },
+	NEEDED(epoll_ctl),
+	NEEDED(sendmsg),
+	NEEDED(recvmsg),
+	NEEDED(sendto),
+	NEEDED(recvfrom),
+	CALL(shutdown),
 	CALL(pidfd_send_signal),
 	CALL(sched_getattr),
 	CALL(sched_setattr),
@@ -292,6 +303,8 @@ static pid_t start(const struct refusal *r, int err, int log)
 	dup2(log, 2);
 	if (r->disable)
 		setenv("UNPIN_DISABLE", r->disable, 1);
+	if (r->also)
+		refuse(&(struct refusal){ .nr = r->also }, err);
 	if (r->nr >= 0)
 		refuse(r, err);
 	else
@@ -388,9 +401,9 @@ static void what_the_kernel_does_not_have(void)
 /* --- a root directory with nothing in it --- */
 
 static const struct refusal no_root[] = {
-	{ "an empty root directory", -1, 0, 0, false, NULL },
-	{ "an empty root directory and io_uring", -1, 0, 0, false, "io_uring" },
-	{ "an empty root directory and populate", -1, 0, 0, false, "populate" },
+	{ "an empty root directory", -1, 0, 0, false, NULL, 0 },
+	{ "an empty root directory and io_uring", -1, 0, 0, false, "io_uring", 0 },
+	{ "an empty root directory and populate", -1, 0, 0, false, "populate", 0 },
 };
 
 static void without_proc_and_dev(void)

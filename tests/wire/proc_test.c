@@ -442,6 +442,47 @@ static void another_user_cannot_connect(void **state)
 	fail_msg("the stranger was left waiting");
 }
 
+/* Whoever calls has a place among the silent ones for a while; strangers have but a few. */
+static void strangers_do_not_push_out_who_is_ours(void **state)
+{
+	struct meet_name name;
+	int mine, ended = 0;
+	pid_t pid;
+
+	if (geteuid()) {
+		print_message("skipped: only root can become another user\n");
+		skip();
+	}
+	meet_name(&name, geteuid(), party_device(), wire_slot(me.w));
+	mine = meet_connect(&name);
+	assert_true(mine >= 0);
+	party_pump(&me);
+	pid = fork();
+	if (!pid) {
+		int sock[100];
+
+		if (!become_nobody())
+			_exit(7);
+		for (int i = 0; i < 100; i++)
+			if ((sock[i] = meet_connect(&name)) < 0)
+				_exit(8);
+		atomic_store(&shared->ready, 1);
+		child_waits(&shared->go);
+		for (int i = 0; i < 100; i++)
+			ended += meet_ended(sock[i]);
+		_exit(ended);
+	}
+	party_until(&me, &me, atomic_load(&shared->ready));
+	party_pump(&me);
+	assert_int_equal(me.w->nstrangers, 8);
+	assert_int_equal(me.w->nguests, 9);
+	assert_false(meet_ended(mine));
+	atomic_store(&shared->go, 1);
+	assert_int_equal(WEXITSTATUS(end_of(pid)), 92);
+	close(mine);
+	party_until(&me, &me, !me.w->nguests && !me.w->nstrangers);
+}
+
 /* Abstract names have no permissions: somebody else may listen under one of ours. He must not get our memory.
  */
 static void a_name_held_by_another_user_is_nobodys(void **state)
@@ -742,6 +783,7 @@ int main(void)
 		with_me(a_stopped_peer_is_waited_for),
 		with_me(what_is_sent_to_one_that_is_stopped_from_the_start_arrives),
 		with_me(another_user_cannot_connect),
+		with_me(strangers_do_not_push_out_who_is_ours),
 		with_me(a_name_held_by_another_user_is_nobodys),
 		with_me(without_memory_slots_are_refused_and_nobody_is_hurt),
 		with_me(with_no_slot_at_all_it_is_enomem),
