@@ -438,7 +438,7 @@ static bool is_refusal(int err)
 
 void guest_accept(struct wire *w, uint64_t now)
 {
-	for (int i = 0; i < MAX_ACCEPTS; i++) {
+	for (int i = 0; i < MAX_ACCEPTS && w->listener >= 0; i++) {
 		int sock = meet_accept(w->listener);
 
 		if (sock >= 0)
@@ -446,9 +446,9 @@ void guest_accept(struct wire *w, uint64_t now)
 		else if (is_refusal(sock)) {
 			complain(w, "no peer can call this process: the kernel refuses accept4: %s",
 				strerror(-sock));
-			/* Who calls is refused, and waits for nothing. */
+			/* Who has called, or will, is refused then, and waits for nothing. */
 			peer_unwatch(w, w->listener);
-			shutdown(w->listener, SHUT_RDWR);
+			fds_close(&w->fds, &w->listener);
 			return;
 		} else if (sock == -EAGAIN || ((sock == -EMFILE || sock == -ENFILE) && !turn_away(w)))
 			return;

@@ -57,11 +57,12 @@ struct wire {
 	bool vague_user; /* users that our user namespace does not map have its number */
 	uint32_t slot;
 	struct fds fds;
-	int listener, epoll, kick, timer; /* constant while open */
+	int epoll, kick, timer; /* constant while open */
 	struct door door;
 	struct source on_listener, on_kick, on_timer, on_fabric;
 
 	struct lock lock;
+	int listener;			/* lock: -1 where nobody can be let in */
 	int spare;			/* lock: given up to accept one more when descriptors run out */
 	struct peer *peers[LAYOUT_QPS]; /* lock: by slot */
 	struct list guests;		/* lock: connections that are not peers yet, oldest first */

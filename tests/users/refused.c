@@ -24,7 +24,7 @@
 #include "pair.h"
 
 #define LENGTH	  (64 * PAGE)
-#define MOST_TIME 30 /* seconds; what hangs is ended then */
+#define MOST_TIME 15 /* seconds; what hangs is ended then, before pair.h gives up waiting */
 
 /* A system call, or of those with an argument of this value only: which one (1 to 6), 0 for none. */
 struct refusal {
@@ -357,10 +357,11 @@ static bool goes_well(const struct refusal *r, int err)
 	else if (!fault && status && !says_something(log))
 		fault = "does not say what is missing";
 	if (fault || getenv("REFUSED_VERBOSE")) {
-		fprintf(stderr, "without %s (%s) the program %s\n", r->name, strerrorname_np(err),
-			fault
-				?: status ? "says what is missing"
-					  : "works");
+		fprintf(stderr, "without %s (%s) the program %s, %.1f s\n", r->name, strerrorname_np(err),
+			fault	 ? fault
+			: status ? "says what is missing"
+				 : "works",
+			now() - (end - MOST_TIME));
 		print_log(log);
 	}
 	close(log);
