@@ -8,6 +8,7 @@
 #include "mm/facility.h"
 #include "mm/interpose.h"
 #include "mm/page.h"
+#include "mm/pkey.h"
 #include "mm/pressure.h"
 #include "mm/safecopy.h"
 #include "mm/vma.h"
@@ -25,12 +26,21 @@ static int explain(uintptr_t addr, size_t len, bool write, int otherwise)
 	return err == -ENOMEM || err == -EACCES ? err : otherwise;
 }
 
+static int try_madvise(uintptr_t addr, size_t len, bool write)
+{
+	return raw_madvise((void *)addr, len, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) ? errno : 0;
+}
+
 static int by_madvise(uintptr_t addr, size_t len, bool write)
 {
-	int saved = errno, err = 0;
+	int saved = errno, err = try_madvise(addr, len, write);
+	uint32_t was;
 
-	if (raw_madvise((void *)addr, len, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ))
-		err = errno;
+	/* The kernel looks at the protection keys of the calling thread: as at rights, EINVAL. */
+	if ((err == EINVAL || err == EFAULT) && pkey_open(&was)) {
+		err = try_madvise(addr, len, write);
+		pkey_close(was);
+	}
 	errno = saved;
 	switch (err) {
 	case 0:

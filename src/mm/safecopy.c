@@ -14,7 +14,9 @@
 
 #include "mm/facility.h"
 #include "mm/page.h"
+#include "mm/pkey.h"
 #include "mm/sigchain.h"
+#include "mm/vma.h"
 
 #if defined(__x86_64__)
 
@@ -232,6 +234,9 @@ HIDDEN struct outcome safecopy_asm_fetch_add(uint64_t *ptr, uint64_t add);
 HIDDEN struct outcome safecopy_asm_touch_read(uintptr_t addr, uintptr_t last, size_t page);
 HIDDEN struct outcome safecopy_asm_touch_write(uintptr_t addr, uintptr_t last, size_t page);
 
+/* How an outcome's signal says that a protection key forbade the access. */
+#define OF_KEY 0x100
+
 /* The processor has AVX-512F, and the kernel keeps its registers. */
 static bool wide;
 
@@ -248,9 +253,65 @@ __attribute__((constructor)) static void look_for_wide_stores(void)
 	wide = b & bit_AVX512F;
 }
 
+/*
+ * Whether the access at at that o tells of was forbidden by nothing but a protection key. Then the caller's
+ * keys are open until pkey_close(*was), and *end is where the rights of the mapping end. Memory that may be
+ * executed only is guarded by a key too, and stays so.
+ */
+static bool open_keys(struct outcome *o, uintptr_t at, bool write, uintptr_t *end, uint32_t *was)
+{
+	struct vma v;
+
+	if (!(o->sig & OF_KEY))
+		return false;
+	o->sig &= ~(size_t)OF_KEY;
+	if (vma_find(at, false, &v) || !(write ? v.write : v.read))
+		return false;
+	*end = v.end;
+	return pkey_open(was);
+}
+
+static void close_keys(struct outcome *o, uint32_t was)
+{
+	pkey_close(was);
+	o->sig &= ~(size_t)OF_KEY;
+}
+
 static struct outcome to_user_asm(void *dst, const void *src, size_t n)
 {
 	return wide ? safecopy_asm_to_user_wide(dst, src, n) : safecopy_asm_to_user(dst, src, n);
+}
+
+static inline __attribute__((always_inline)) struct outcome copy_asm(
+	void *dst, const void *src, size_t n, bool to_user)
+{
+	return to_user ? to_user_asm(dst, src, n) : safecopy_asm_from_user(dst, src, n);
+}
+
+/* Goes on with a copy of n bytes that o ended early, as long as that was for a protection key. */
+static __attribute__((noinline)) struct outcome copy_past_keys(
+	char *dst, const char *src, size_t n, bool to_user, struct outcome o)
+{
+	size_t done, most, left;
+	uintptr_t at, end;
+	uint32_t was;
+
+	while (o.value) {
+		done = n - o.value;
+		at = (uintptr_t)(to_user ? dst : src) + done;
+		if (!open_keys(&o, at, to_user, &end, &was))
+			break;
+		most = end - at < o.value ? end - at : o.value;
+		left = o.value - most;
+		o = copy_asm(dst + done, src + done, most, to_user);
+		close_keys(&o, was);
+		if (o.value) {
+			o.value += left;
+			break;
+		}
+		o = copy_asm(dst + done + most, src + done + most, left, to_user);
+	}
+	return o;
 }
 
 bool safecopy_wide(void)
@@ -258,7 +319,7 @@ bool safecopy_wide(void)
 	return wide;
 }
 
-bool safecopy_repair(int sig, void *context)
+bool safecopy_repair(int sig, int code, void *context)
 {
 	static const struct {
 		uintptr_t begin, limit, end;
@@ -275,6 +336,8 @@ bool safecopy_repair(int sig, void *context)
 			continue;
 		reg[REG_RIP] = (greg_t)site[i].end;
 		reg[REG_RDX] = sig;
+		if (sig == SIGSEGV && code == SEGV_PKUERR)
+			reg[REG_RDX] |= OF_KEY;
 		return true;
 	}
 	return false;
@@ -289,9 +352,10 @@ bool safecopy_wide(void)
 	return false;
 }
 
-bool safecopy_repair(int sig, void *context)
+bool safecopy_repair(int sig, int code, void *context)
 {
 	(void)sig;
+	(void)code;
 	(void)context;
 	return false;
 }
@@ -418,10 +482,11 @@ static inline __attribute__((always_inline)) size_t copy(enum safecopy_path path
 
 #if HAVE_FIXUP
 	if (__builtin_expect(path == SAFECOPY_FIXUP, 1)) {
-		struct outcome o = to_user ? to_user_asm(dst, src, n) : safecopy_asm_from_user(dst, src, n);
+		struct outcome o = copy_asm(dst, src, n, to_user);
 
 		if (__builtin_expect(!o.value, 1))
 			return n;
+		o = copy_past_keys(dst, src, n, to_user, o);
 		done = n - o.value;
 		sig = (int)o.sig;
 	} else
@@ -452,12 +517,18 @@ int safecopy_cmp_swap(enum safecopy_path path, uint64_t *ptr, uint64_t compare, 
 	struct safecopy_fault *fault)
 {
 	struct outcome o;
+	uintptr_t end;
+	uint32_t was;
 
 	if ((uintptr_t)ptr & 7)
 		return -EINVAL;
 	if (path != SAFECOPY_FIXUP)
 		return -EAGAIN;
 	o = safecopy_asm_cmp_swap(ptr, compare, swap);
+	if (open_keys(&o, (uintptr_t)ptr, true, &end, &was)) {
+		o = safecopy_asm_cmp_swap(ptr, compare, swap);
+		close_keys(&o, was);
+	}
 	if (o.sig) {
 		report(fault, (uintptr_t)ptr, (int)o.sig);
 		return -EFAULT;
@@ -470,12 +541,18 @@ int safecopy_fetch_add(
 	enum safecopy_path path, uint64_t *ptr, uint64_t add, uint64_t *orig, struct safecopy_fault *fault)
 {
 	struct outcome o;
+	uintptr_t end;
+	uint32_t was;
 
 	if ((uintptr_t)ptr & 7)
 		return -EINVAL;
 	if (path != SAFECOPY_FIXUP)
 		return -EAGAIN;
 	o = safecopy_asm_fetch_add(ptr, add);
+	if (open_keys(&o, (uintptr_t)ptr, true, &end, &was)) {
+		o = safecopy_asm_fetch_add(ptr, add);
+		close_keys(&o, was);
+	}
 	if (o.sig) {
 		report(fault, (uintptr_t)ptr, (int)o.sig);
 		return -EFAULT;
@@ -484,15 +561,27 @@ int safecopy_fetch_add(
 	return 0;
 }
 
+static struct outcome touch(uintptr_t first, uintptr_t last, bool write)
+{
+	return write ? safecopy_asm_touch_write(first, last, page_size())
+		     : safecopy_asm_touch_read(first, last, page_size());
+}
+
 int safecopy_touch(const void *addr, size_t len, int write, struct safecopy_fault *fault)
 {
-	uintptr_t from = (uintptr_t)addr;
+	uintptr_t from = (uintptr_t)addr, last = from + len - 1, end;
 	struct outcome o;
+	uint32_t was;
 
 	if (!len)
 		return 0;
-	o = write ? safecopy_asm_touch_write(from, from + len - 1, page_size())
-		  : safecopy_asm_touch_read(from, from + len - 1, page_size());
+	o = touch(from, last, write);
+	while (open_keys(&o, o.value, write, &end, &was)) {
+		o = touch(o.value, end - 1 < last ? end - 1 : last, write);
+		close_keys(&o, was);
+		if (!o.sig && end - 1 < last)
+			o = touch(end, last, write);
+	}
 	if (!o.sig)
 		return 0;
 	report(fault, o.value, (int)o.sig);

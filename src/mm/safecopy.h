@@ -26,6 +26,9 @@
  * x86-64 there is no FIXUP: safecopy_path() never answers it, the copies take it as PROCESS_VM, atomics and
  * touching return -EOPNOTSUPP.
  *
+ * Rights are those of the mapping: a protection key that the calling thread may not use (pkey.h) is no
+ * obstacle, at the price of a fault for each copy.
+ *
  * No function here takes a lock or allocates. Reading and writing may sleep in the kernel's fault handler
  * (swap, file): callers that must not sleep verify residency first (residency.h).
  */
@@ -84,9 +87,9 @@ int safecopy_touch(const void *addr, size_t len, int write, struct safecopy_faul
 
 /*
  * For sigchain.c only: if the interrupted instruction lies in one of the routines above, makes the routine
- * return early, with its count exact and sig as the cause, and returns true. context is the handler's
- * ucontext_t.
+ * return early, with its count exact and sig as the cause, and returns true. code is its si_code,
+ * context the handler's ucontext_t.
  */
-bool safecopy_repair(int sig, void *context);
+bool safecopy_repair(int sig, int code, void *context);
 
 #endif

@@ -276,7 +276,7 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 {
 	/* errno needs no care: nothing on the way to a repair sets it, and what the application's handler
 	 * does to it is the application's. */
-	if (is_synchronous(sig, info) && safecopy_repair(sig, context))
+	if (is_synchronous(sig, info) && safecopy_repair(sig, info->si_code, context))
 		return;
 	deliver(sig, info, context);
 }

@@ -20,6 +20,7 @@
 
 #include "mm/facility.h"
 #include "mm/page.h"
+#include "mm/populate.h"
 #include "mm/residency.h"
 #include "mm/safecopy.h"
 #include "mm/sigchain.h"
@@ -454,6 +455,66 @@ static void words_read_from_the_application_never_tear(void **state)
 	}
 }
 
+/* ---- Protection keys ---- */
+
+/* Eight pages of which those with odd numbers are tagged with a key that this thread may not use. */
+static unsigned char *map_with_keys(int *key)
+{
+	unsigned char *p = map_with_hole(8, 8);
+
+	*key = pkey_alloc(0, 0);
+	if (*key < 0) {
+		print_message("no protection keys on this machine\n");
+		skip();
+	}
+	for (size_t i = 1; i < 8; i += 2)
+		assert_int_equal(pkey_mprotect(p + i * PAGE, PAGE, PROT_READ | PROT_WRITE, *key), 0);
+	pkey_set(*key, PKEY_DISABLE_ACCESS);
+	return p;
+}
+
+static void a_key_of_the_thread_does_not_bind_the_device(void **state)
+{
+	static unsigned char sent[6 * PAGE], got[6 * PAGE];
+	struct safecopy_fault fault;
+	uint64_t orig;
+	int key;
+	unsigned char *p = map_with_keys(&key);
+
+	for (size_t i = 0; i < sizeof(sent); i++)
+		sent[i] = (unsigned char)(i % 251 + 1);
+	/* Absent pages first. */
+	assert_int_equal(populate(p + PAGE, PAGE, true), 0);
+	for (unsigned i = 0; i < npaths; i++) {
+		memset(got, 0, sizeof(got));
+		assert_int_equal(safecopy_to_user(paths[i], p + 100, sent, sizeof(sent), NULL), sizeof(sent));
+		assert_int_equal(safecopy_from_user(paths[i], got, p + 100, sizeof(got), NULL), sizeof(got));
+		assert_memory_equal(sent, got, sizeof(sent));
+	}
+	if (paths[0] == SAFECOPY_FIXUP) {
+		assert_int_equal(safecopy_fetch_add(paths[0], (void *)(p + PAGE), 0, &orig, NULL), 0);
+		assert_int_equal(
+			safecopy_cmp_swap(paths[0], (void *)(p + PAGE), orig, orig + 5, &orig, NULL), 0);
+		assert_int_equal(safecopy_touch(p, 8 * PAGE, 1, NULL), 0);
+		assert_int_equal(safecopy_touch(p, 8 * PAGE, 0, NULL), 0);
+	}
+	/* The rights of the mapping count, and a hole is one. */
+	assert_int_equal(pkey_mprotect(p + 5 * PAGE, PAGE, PROT_READ, key), 0);
+	assert_int_equal(munmap(p + 6 * PAGE, PAGE), 0);
+	for (unsigned i = 0; i < npaths; i++) {
+		assert_int_equal(safecopy_to_user(paths[i], p + 3 * PAGE, sent, 4 * PAGE, &fault), 2 * PAGE);
+		assert_ptr_equal(fault.addr, (uintptr_t)p + 5 * PAGE);
+		assert_int_equal(safecopy_from_user(paths[i], got, p + 3 * PAGE, 4 * PAGE, &fault), 3 * PAGE);
+		assert_ptr_equal(fault.addr, (uintptr_t)p + 6 * PAGE);
+	}
+	/* So does the right to execute only, which the kernel makes with a key of its own. */
+	assert_int_equal(mprotect(p, PAGE, PROT_EXEC), 0);
+	assert_int_equal(safecopy_from_user(paths[0], got, p, 8, &fault), 0);
+	assert_int_equal(pkey_get(key), PKEY_DISABLE_ACCESS);
+	pkey_free(key);
+	munmap(p, 8 * PAGE);
+}
+
 /* ---- Lines ---- */
 
 #define LINES  1000u
@@ -679,6 +740,7 @@ int main(void)
 		cmocka_unit_test(a_poller_that_sees_the_last_byte_sees_the_whole_message),
 		cmocka_unit_test(words_never_tear_and_the_last_is_never_early_however_fast_they_come),
 		cmocka_unit_test(words_read_from_the_application_never_tear),
+		cmocka_unit_test(a_key_of_the_thread_does_not_bind_the_device),
 		cmocka_unit_test(a_line_is_seen_whole_by_who_spins_on_its_first_word),
 		cmocka_unit_test(atomics_are_atomic_against_the_application),
 		cmocka_unit_test(an_atomic_tells_what_was_there_before),
