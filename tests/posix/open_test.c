@@ -81,7 +81,7 @@ static void an_unnamed_file_has_its_mode(void **state)
 static void a_bad_pointer_is_the_kernels_to_refuse(void **state)
 {
 	char *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	const char *bad[] = { NULL, page, (const char *)(uintptr_t)0xdead000000000000ull };
+	const char *bad[] = { page + 1, page, (const char *)(uintptr_t)0xdead000000000000ull };
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		const char *volatile p = bad[i];

@@ -344,6 +344,10 @@ static void an_empty_row_is_as_the_kernels(void **state)
 
 static void a_bad_pointer_is_the_kernels_to_refuse(void **state)
 {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	print_message("the sanitizer's own functions, which stand behind ours, read the path\n");
+	skip();
+#endif
 	char *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	const char *volatile bad = page;
 	struct statx stx;
