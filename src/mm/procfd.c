@@ -5,16 +5,11 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "mm/generation.h"
-
-/* Where our descriptors go: above what select() can hold and what programs that close "all" of them usually
- * reach. */
-#define HIGH_FD 4096
 
 static const char *const path_of[PROCFDS] = { "/proc/self/maps", "/proc/self/pagemap" };
 
@@ -55,28 +50,9 @@ void procfd_close(int fd)
 	errno = saved;
 }
 
-/* By system call: libc's fcntl is a cancellation point. */
-static int dup_at(int fd, int lowest)
-{
-	return (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest);
-}
-
 int procfd_raise(int fd)
 {
-	int saved = errno;
-	struct rlimit limit;
-	int high = -1;
-
-	if (fd >= 0 && fd < HIGH_FD) {
-		high = dup_at(fd, HIGH_FD);
-		/* A small descriptor limit: as high as it goes. */
-		if (high < 0 && !getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur > 16)
-			high = dup_at(fd, (int)(limit.rlim_cur - limit.rlim_cur / 8));
-		if (high >= 0)
-			procfd_close(fd);
-	}
-	errno = saved;
-	return high >= 0 ? high : fd;
+	return fd_move_high(fd);
 }
 
 static uint64_t pack(int fd)

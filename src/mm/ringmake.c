@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/cancel.h"
+#include "base/fd.h"
 #include "mm/procfd.h"
 
 /* liburing's frames are small; what else lies on the stack (thread-local storage) libc adds by itself or
@@ -37,8 +38,10 @@ static int make(unsigned slots, struct io_uring *out)
 		err = empty ? io_uring_register_buffers(out, empty, slots) : -ENOMEM;
 		free(empty);
 	}
-	if (err)
+	if (err) {
+		fd_forget(out->ring_fd);
 		io_uring_queue_exit(out);
+	}
 	return err;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/lock.h"
 #include "mm/facility.h"
 #include "mm/procfd.h"
@@ -349,8 +350,12 @@ static void empty_pipe(struct ring *r)
 /* One passage from the buffer to the pinned pages: how many bytes went, or -EFAULT. */
 static long write_part(struct ring *r, unsigned slot, uintptr_t va, const void *from, size_t n)
 {
-	long staged = syscall(SYS_write, r->pipe[1], from, n < PIPE_BYTES ? n : PIPE_BYTES), went;
+	long staged, went;
 
+	/* Nothing is written into what may be a file of the application. */
+	if (!fd_is_ours(r->pipe[0]) || !fd_is_ours(r->pipe[1]))
+		return -EFAULT;
+	staged = syscall(SYS_write, r->pipe[1], from, n < PIPE_BYTES ? n : PIPE_BYTES);
 	if (staged <= 0)
 		return -EFAULT;
 	for (long done = 0; done < staged; done += went) {
@@ -365,8 +370,11 @@ static long write_part(struct ring *r, unsigned slot, uintptr_t va, const void *
 
 static long read_part(struct ring *r, unsigned slot, uintptr_t va, void *to, size_t n)
 {
-	long staged = transfer(r, slot, va, n < PIPE_BYTES ? n : PIPE_BYTES, false);
+	long staged;
 
+	if (!fd_is_ours(r->pipe[0]) || !fd_is_ours(r->pipe[1]))
+		return -EFAULT;
+	staged = transfer(r, slot, va, n < PIPE_BYTES ? n : PIPE_BYTES, false);
 	if (staged < 0 || syscall(SYS_read, r->pipe[0], to, staged) == staged)
 		return staged;
 	empty_pipe(r);

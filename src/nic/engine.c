@@ -33,20 +33,21 @@
 #include "mm/facility.h"
 #include "nic/nic.h"
 
-#define BURST		32		    /* packets taken from the wire per round */
-#define RUNS		64		    /* queue pairs run per round */
-#define TICK_NS		NSEC_PER_MSEC	    /* backstop while POLLED */
-#define SPIN_NS		(6 * NSEC_PER_USEC) /* wait for more before falling asleep, if that pays: */
-#define SPIN_GAIN	2		    /* a success makes up for this many failures */
-#define SPIN_BEST	8
-#define SPIN_TRY	16 /* when it does not pay: one in so many is tried */
-#define SWEEP_NS	(250 * NSEC_PER_MSEC)
-#define WINDOW_NS	(200 * NSEC_PER_USEC) /* polls are counted over at least this long */
-#define POLLER_AT	64 /* polls in a window that make a poller: a busy one does thousands */
-#define NUDGES		8  /* within this time... */
-#define NUDGE_WINDOW_NS (5 * NSEC_PER_MSEC)
-#define DISTRUST_NS	(100 * NSEC_PER_MSEC) /* ...and pollers are not believed in for this long */
-#define RX_POOL_MAX	1024		      /* free packet buffers kept */
+#define BURST		 32	       /* packets taken from the wire per round */
+#define RUNS		 64	       /* queue pairs run per round */
+#define TICK_NS		 NSEC_PER_MSEC /* backstop while POLLED */
+#define LONGEST_SLEEP_NS NSEC_PER_SEC
+#define SPIN_NS		 (6 * NSEC_PER_USEC) /* wait for more before falling asleep, if that pays: */
+#define SPIN_GAIN	 2		     /* a success makes up for this many failures */
+#define SPIN_BEST	 8
+#define SPIN_TRY	 16 /* when it does not pay: one in so many is tried */
+#define SWEEP_NS	 (250 * NSEC_PER_MSEC)
+#define WINDOW_NS	 (200 * NSEC_PER_USEC) /* polls are counted over at least this long */
+#define POLLER_AT	 64 /* polls in a window that make a poller: a busy one does thousands */
+#define NUDGES		 8  /* within this time... */
+#define NUDGE_WINDOW_NS	 (5 * NSEC_PER_MSEC)
+#define DISTRUST_NS	 (100 * NSEC_PER_MSEC) /* ...and pollers are not believed in for this long */
+#define RX_POOL_MAX	 1024		       /* free packet buffers kept */
 #define RX_PER_QP                                                                                            \
 	(4 * NIC_QP_WINDOW) /* packets that may wait for one queue pair, beside those that its last run has  \
 			     taken: a decent peer never has that many out */
@@ -361,30 +362,43 @@ void nic_engine_sleeping(struct nic *nic)
 /* --- the engine thread
  * --------------------------------------------------------------------------------------------- */
 
+/*
+ * The program has closed the descriptor that the engine sleeps on, so nothing wakes it: what there is to do
+ * is looked for once in a tick.
+ */
+static int sleep_blind(struct nic *nic)
+{
+	const struct timespec tick = { 0, TICK_NS };
+
+	if (!nic->engine_blind)
+		log_warn("the program has closed descriptors of the device; other processes can not be "
+			 "reached");
+	nic->engine_blind = true;
+	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &tick, NULL);
+	return 0;
+}
+
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
-/* From now on until then; the caller keeps what it points at. NULL: without end. */
-static struct timespec *time_left(uint64_t until, struct timespec *ts)
+/* From now on until then. */
+static struct timespec time_left(uint64_t until)
 {
 	uint64_t now = clock_ns(), left = until > now ? until - now : 0;
 
-	if (until == UINT64_MAX)
-		return NULL;
-	*ts = (struct timespec){ (time_t)(left / NSEC_PER_SEC), (long)(left % NSEC_PER_SEC) };
-	return ts;
+	return (struct timespec){ (time_t)(left / NSEC_PER_SEC), (long)(left % NSEC_PER_SEC) };
 }
 
 /* A descriptor of epoll can be polled as any other. Who may not even do that must not spin. */
 static int sleep_otherwise(int epfd, const struct timespec *timeout)
 {
-	struct timespec ts = timeout ? *timeout : (struct timespec){ 0, 0 };
 	struct pollfd p = { .fd = epfd, .events = POLLIN };
-	int n = (int)syscall(SYS_ppoll, &p, 1ul, timeout ? &ts : NULL, NULL, 0ul);
+	struct timespec ts = *timeout;
+	int n = (int)syscall(SYS_ppoll, &p, 1ul, &ts, NULL, 0ul);
 
-	if ((n >= 0 && !(p.revents & POLLNVAL)) || (n < 0 && errno == EINTR))
+	if (n >= 0 || errno == EINTR)
 		return n;
 	ts = (struct timespec){ 0, TICK_NS };
 	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &ts, NULL);
@@ -394,17 +408,22 @@ static int sleep_otherwise(int epfd, const struct timespec *timeout)
 /* Sleeps until the wire's descriptor has something, or until the time or the first timer before it. */
 static void engine_sleep(struct nic *nic, uint64_t until)
 {
-	struct timespec ts, *timeout;
 	struct epoll_event ev;
+	struct timespec ts;
 	int n;
 
+	/* Whoever closes the descriptors while the engine sleeps on them leaves it asleep: it looks now and
+	 * then. */
+	until = min_u64(until, clock_ns() + LONGEST_SLEEP_NS);
 	atomic_store(&nic->engine_until, until);
 	/* Who sets a timer before this store does not wake us; who sets one after it does. */
-	timeout = time_left(min_u64(until, atomic_load(&nic->earliest)), &ts);
-	n = (int)syscall(SYS_epoll_pwait2, nic->engine_epfd, &ev, 1, timeout, NULL, 0);
+	ts = time_left(min_u64(until, atomic_load(&nic->earliest)));
+	n = (int)syscall(SYS_epoll_pwait2, nic->engine_epfd, &ev, 1, &ts, NULL, 0);
+	if (n < 0 && errno != EINTR && !fd_is_ours(nic->engine_epfd))
+		n = sleep_blind(nic);
 	/* Absent before Linux 5.11, or refused by a filter. */
-	if (n < 0 && errno != EINTR)
-		n = sleep_otherwise(nic->engine_epfd, timeout);
+	else if (n < 0 && errno != EINTR)
+		n = sleep_otherwise(nic->engine_epfd, &ts);
 	atomic_store(&nic->engine_until, 0);
 	if (n > 0)
 		wire_service(nic->wire, clock_ns());

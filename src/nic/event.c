@@ -17,7 +17,9 @@ int nic_event_queue_init(struct nic_event_queue *q)
 
 	if (fd < 0)
 		return log_refused("eventfd", -errno);
-	q->fd = fd_move_high(fd);
+	/* The application's to poll and select() on: not moved. */
+	q->fd = fd;
+	fd_note(fd, false);
 	lock_init(&q->lock, LOCK_EVENTS);
 	pthread_cond_init(&q->acked, NULL);
 	list_init(&q->events);
@@ -41,7 +43,8 @@ void nic_event_post(struct nic_event_queue *q, struct nic_event *e)
 		list_add_tail(&q->events, &e->node);
 		/* Under the lock, so that the count never runs ahead of the list by more than what a reader
 		 * is taking. Cannot block: the count stays far below the eventfd's limit. */
-		syscall(SYS_write, q->fd, &one, sizeof(one));
+		if (fd_is_ours(q->fd))
+			syscall(SYS_write, q->fd, &one, sizeof(one));
 	}
 	lock_drop(&q->lock);
 }

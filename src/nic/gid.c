@@ -364,6 +364,8 @@ bool nic_gid_is_here(const union ibv_gid *gid)
 	link_local_gid(&own[0], OF_THE_HOST);
 	link_local_gid(&own[1], OF_THE_PORT);
 	return same(&own[0], gid) || same(&own[1], gid) || is_address(gid);
+}
+
 static int find_row(const union ibv_gid *gid, uint32_t ifindex, unsigned *index)
 {
 	for (unsigned i = 0; i < NIC_GID_TABLE_LEN; i++) {

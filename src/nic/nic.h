@@ -311,6 +311,7 @@ struct nic {
 
 	struct crew crew;
 	int engine_epfd;
+	bool engine_blind; /* the engine's: it cannot sleep on engine_epfd any more */
 	bool engine_started;
 	_Atomic bool engine_stop;
 	_Atomic bool engine_ticking;   /* asleep for one tick in the POLLED state: pollers carry the work */

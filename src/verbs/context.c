@@ -82,7 +82,12 @@ static void fill_tables(struct verbs_context *v)
 /* A descriptor that is valid and can do nothing: reads, writes, maps and ioctls on it fail. */
 static int open_cmd_fd(void)
 {
-	return fd_move_high(epoll_create1(EPOLL_CLOEXEC));
+	int fd = epoll_create1(EPOLL_CLOEXEC);
+
+	/* The application sees it. */
+	if (fd >= 0)
+		fd_note(fd, false);
+	return fd;
 }
 
 struct ibv_context *context_open(void)

@@ -211,6 +211,8 @@ int meet_send(int sock, const struct layout_message *m, const int *fd, unsigned 
 		c->cmsg_len = CMSG_LEN(n * sizeof(int));
 		memcpy(CMSG_DATA(c), fd, n * sizeof(int));
 	}
+	if (!fd_is_ours(sock))
+		return -EBADF;
 	return syscall(SYS_sendmsg, sock, &h, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
@@ -282,7 +284,8 @@ int meet_peek(int sock, struct layout_message *m)
 
 static void say(int sock, char what)
 {
-	syscall(SYS_sendto, sock, &what, 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	if (fd_is_ours(sock))
+		syscall(SYS_sendto, sock, &what, 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 }
 
 void meet_ring(int sock)

@@ -399,7 +399,8 @@ void wire_kick(struct wire *w)
 {
 	uint64_t one = 1;
 
-	syscall(SYS_write, w->kick, &one, sizeof(one));
+	if (fd_is_ours(w->kick))
+		syscall(SYS_write, w->kick, &one, sizeof(one));
 }
 
 /* --- service --- */
@@ -408,7 +409,8 @@ static void clear(int fd)
 {
 	uint64_t count;
 
-	syscall(SYS_read, fd, &count, sizeof(count));
+	if (fd_is_ours(fd))
+		syscall(SYS_read, fd, &count, sizeof(count));
 }
 
 static void on_listener(void *owner, uint64_t now)
