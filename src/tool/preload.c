@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 #include "tool/preload.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -265,14 +266,35 @@ int preload_path(const struct preload *p)
 	return err;
 }
 
+/*
+ * Only glibc's dynamic linker replaces $LIB, by its own directory (lib64, lib/x86_64-linux-gnu), so only it
+ * finds the library by this prefix. Another C library's, musl's for one, passes over a name that it does not
+ * find, while it would end its program over a library built for glibc. There are more ".." than can be
+ * needed: the root is its own parent. A shell that replaces the word by nothing leaves a path that is right.
+ */
+#define GLIBC_ONLY "/$LIB/../../../../../.."
+
+/* Whether the prefix leads to the root here: glibc lies in its own directory. */
+static bool glibc_finds_prefix(void)
+{
+	void *libc = dlopen("/$LIB/libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+
+	if (libc)
+		dlclose(libc);
+	return libc;
+}
+
 int preload_library(const struct preload *p, const struct elfinfo *elf)
 {
 	char *buf = malloc(LIST_MAX);
+	struct preload named = *p;
 	int err;
 
 	if (!buf)
 		return -ENOMEM;
-	err = preload_list(p, elf, getenv("LD_PRELOAD"), buf, LIST_MAX);
+	if (glibc_finds_prefix() && strlen(GLIBC_ONLY) + strlen(p->library) < sizeof(named.library))
+		sprintf(named.library, "%s%s", GLIBC_ONLY, p->library);
+	err = preload_list(&named, elf, getenv("LD_PRELOAD"), buf, LIST_MAX);
 	if (!err && setenv("LD_PRELOAD", buf, 1))
 		err = -errno;
 	free(buf);

@@ -110,7 +110,15 @@ else
 fi
 
 prints what_was_preloaded_before_stays 'LD_PRELOAD=.*libc\.so\.6' env LD_PRELOAD=libc.so.6 "$unpin" run --print-env
-prints the_library_is_named_by_its_absolute_path "LD_PRELOAD='$marker'" "$unpin" run --print-env
+prints the_library_is_named_by_its_absolute_path "LD_PRELOAD='\\(/\$LIB[./]*\\)\\?$marker'" "$unpin" run --print-env
+if command -v musl-gcc >/dev/null; then
+	printf 'int main(void) { return 7; }\n' >"$dir/musl.c"
+	musl-gcc -o "$dir/musl" "$dir/musl.c"
+	check a_program_of_musl_runs_below_one_of_glibc 7 "$unpin" run -- sh -c "$dir/musl"
+	refused a_program_of_musl_is_named 126 musl "$unpin" run -- "$dir/musl"
+else
+	skipped 'a_program_of_musl_runs_below_one_of_glibc: there is no musl-gcc'
+fi
 prints options_become_variables "UNPIN_DEVICE='mine'" "$unpin" run --device mine --print-env
 prints the_device_of_the_environment_is_kept theirs env UNPIN_DEVICE=theirs "$unpin" run -- printenv UNPIN_DEVICE
 prints facilities_are_passed_on "UNPIN_DISABLE='io_uring,populate'" "$unpin" run --disable io_uring,populate --print-env
