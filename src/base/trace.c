@@ -237,14 +237,34 @@ static int claim_file(int fd, bool may_replace, struct stat *st)
 	return ftruncate(fd, 0) ? -errno : 0;
 }
 
+/*
+ * A symbolic link is followed when this user or root has made it, not when somebody else has in a directory
+ * that all may write to: it may lead to any file of this user. A descriptor or a negative errno (-ELOOP).
+ */
+static int open_checked(const char *path)
+{
+	char target[PATH_MAX];
+	struct stat st;
+	int fd;
+
+	if (!lstat(path, &st) && S_ISLNK(st.st_mode)) {
+		if (st.st_uid != geteuid() && st.st_uid)
+			return -ELOOP;
+		if (realpath(path, target))
+			path = target;
+	}
+	fd = fd_move_high(open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+	return fd < 0 ? -errno : fd;
+}
+
 /* Opens path when it is new, empty, or (may_replace) whatever it is. */
 static int open_file(const char *path, bool may_replace)
 {
-	int fd = fd_move_high(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666)), err;
+	int fd = open_checked(path), err;
 	struct stat st;
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	err = claim_file(fd, may_replace, &st);
 	if (!err && !realpath(path, w.path))
 		err = -errno;
@@ -275,7 +295,7 @@ static int begin_file(const char *path)
 /* The timeline's descriptor, for reading and writing, if it is still the file that was begun. */
 static int reopen_file(void)
 {
-	int fd = fd_move_high(open(w.path, O_RDWR | O_CLOEXEC));
+	int fd = fd_move_high(open(w.path, O_RDWR | O_NOFOLLOW | O_CLOEXEC));
 	struct stat st;
 
 	if (fd < 0)

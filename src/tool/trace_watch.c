@@ -132,11 +132,22 @@ static void be_watcher(const char *timeline, int pidfd)
 	_exit(0);
 }
 
+/* Orphans become children of this process: it is the first of its pid namespace, or has asked for them. */
+static bool adopts_orphans(void)
+{
+	int adopts = 0;
+
+	return getpid() == 1 || (!prctl(PR_GET_CHILD_SUBREAPER, &adopts) && adopts);
+}
+
 int trace_watch_start(const char *timeline)
 {
-	int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0), status = 0, err = 0;
+	int pidfd, status = 0, err = 0;
 	pid_t pid;
 
+	if (adopts_orphans())
+		return 0;
+	pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	if (pidfd < 0)
 		return -errno;
 	pid = fork();

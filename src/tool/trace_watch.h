@@ -22,6 +22,9 @@ int trace_watch_each(const char *timeline, trace_watch_fn fn, void *arg);
  * killed or has replaced its program; at the end of this process, which is about to become the program, at
  * once; then it waits for those that still write, and ends. It is no child of this process, in a session of
  * its own, without standard streams. 0 or negative errno.
+ *
+ * The first process of a pid namespace, and one that is a subreaper, would find it as a child that the
+ * program did not make: none is left there, and `unpin trace` finishes what a killed process leaves.
  */
 int trace_watch_start(const char *timeline);
 

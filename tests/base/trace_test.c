@@ -143,6 +143,30 @@ static void a_spool_that_is_a_link_is_not_followed(void **state)
 	assert_int_equal(st.st_size, 0);
 }
 
+/* Somebody else's link, in a directory that all may write to, may lead anywhere; one's own is meant. */
+static void a_link_of_somebody_else_is_not_followed(void **state)
+{
+	char other[PATH_MAX];
+	struct stat st;
+
+	snprintf(other, sizeof(other), "%s/other", timeline_folder);
+	assert_int_equal(symlink(other, timeline_path), 0);
+	if (geteuid() == 0) {
+		assert_int_equal(lchown(timeline_path, 65534, 65534), 0);
+		assert_int_equal(trace_open(timeline_path), -ELOOP);
+		assert_false(trace_enabled());
+		assert_int_equal(stat(other, &st), -1);
+		assert_int_equal(lchown(timeline_path, 0, 0), 0);
+	}
+	/* It leads to no file yet: nothing is made through it. */
+	assert_int_equal(trace_open(timeline_path), -ELOOP);
+	close(open(other, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	assert_int_equal(trace_open(timeline_path), 0);
+	trace_close();
+	assert_int_equal(stat(other, &st), 0);
+	assert_true(st.st_size > 0);
+}
+
 static void opening_again_goes_on_in_the_same_file(void **state)
 {
 	json_object *f;
@@ -542,6 +566,7 @@ int main(void)
 		CASE(a_spool_that_is_left_over_is_replaced),
 		CASE(what_has_taken_the_place_of_file_and_spool_is_left_alone),
 		CASE(a_spool_that_is_a_link_is_not_followed),
+		CASE(a_link_of_somebody_else_is_not_followed),
 		CASE(opening_again_goes_on_in_the_same_file),
 		CASE(what_another_process_wrote_is_left_alone),
 		CASE(what_cannot_be_written_is_an_error),

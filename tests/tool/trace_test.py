@@ -199,6 +199,18 @@ def the_program_is_the_process_that_was_started_and_has_no_child():
         assert not os.listdir(folder), os.listdir(folder)
 
 
+def the_first_process_of_a_namespace_finds_no_child_either():
+    with Folder() as folder:
+        isolate = ['unshare', '--pid', '--fork', '--mount-proc']
+        if os.geteuid() or subprocess.run(isolate + ['true'], stderr=subprocess.DEVNULL).returncode:
+            print('[  SKIPPED ] a pid namespace cannot be made here')
+            return
+        script = 'import os\ntry: os.wait()\nexcept ChildProcessError: print(os.getpid())'
+        # --fork: the command is the first process of the new namespace.
+        p = start(isolate + [UNPIN, 'run', '--trace', os.path.join(folder, 't.json'), '--', sys.executable, '-c', script], ENV, 0, 60)
+        assert p.stdout == '1\n', p.stdout
+
+
 def wrong_command_lines_are_refused():
     assert 'which timeline' in run('trace', want=2).stderr
     assert 'which timeline' in run('trace', 'a', 'b', 'c', want=2).stderr
@@ -211,4 +223,5 @@ def wrong_command_lines_are_refused():
 run_all(killed_programs_leave_timelines_of_all_that_they_recorded,
         a_process_that_is_killed_while_the_program_goes_on_has_its_timeline, two_runs_that_name_one_file_leave_two_timelines,
         when_nobody_watched_the_command_finishes_a_timeline, of_a_program_that_runs_there_is_a_copy,
-        the_program_is_the_process_that_was_started_and_has_no_child, wrong_command_lines_are_refused)
+        the_program_is_the_process_that_was_started_and_has_no_child,
+        the_first_process_of_a_namespace_finds_no_child_either, wrong_command_lines_are_refused)
