@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <limits.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -379,6 +380,88 @@ static void a_bad_pointer_is_the_kernels_to_refuse(void **state)
 	munmap(page, 4096);
 }
 
+/* A child of vfork(2) runs in its parent's memory, with descriptors of its own. */
+static void a_child_of_vfork_sees_it(void **state)
+{
+	int status, fd;
+	pid_t pid = vfork();
+
+	if (!pid) {
+		fd = open(TYPE, O_RDONLY);
+		_exit(fd < 0 || access(DEVICE, F_OK));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	reads(open(TYPE, O_RDONLY), "1: CA\n");
+}
+
+static void *open_cancelled(void *path)
+{
+	pthread_cancel(pthread_self());
+	open(path, O_RDONLY);
+	return NULL;
+}
+
+static void *look_cancelled(void *path)
+{
+	struct stat st;
+	char buf[64];
+
+	pthread_cancel(pthread_self());
+	if (access(path, F_OK) || stat(path, &st) || readlink(path, buf, sizeof(buf)) < 0)
+		return NULL;
+	pthread_testcancel();
+	return NULL;
+}
+
+static void *result_of(void *(*run)(void *), const char *path)
+{
+	pthread_t thread;
+	void *result;
+
+	assert_int_equal(pthread_create(&thread, NULL, run, (void *)path), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	return result;
+}
+
+static void cancellation_points_are_libcs(void **state)
+{
+	assert_ptr_equal(result_of(open_cancelled, "/dev/null"), PTHREAD_CANCELED);
+	assert_ptr_equal(result_of(open_cancelled, TYPE), PTHREAD_CANCELED);
+	assert_ptr_equal(result_of(look_cancelled, DEVICE), PTHREAD_CANCELED);
+	/* Nothing of ours was left locked. */
+	reads(open(TYPE, O_RDONLY), "1: CA\n");
+}
+
+#define THREADS 8
+
+static void *look_about(void *failed)
+{
+	for (int i = 0; i < 50; i++) {
+		DIR *dir = opendir(CLASS);
+		char *path = realpath(DEVICE, NULL);
+
+		if (!dir || !path || access(TYPE, R_OK))
+			return failed;
+		closedir(dir);
+		free(path);
+	}
+	return NULL;
+}
+
+static void threads_may_look_at_once(void **state)
+{
+	pthread_t thread[THREADS];
+	void *result;
+
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, look_about, thread), 0);
+	for (int i = 0; i < THREADS; i++) {
+		assert_int_equal(pthread_join(thread[i], &result), 0);
+		assert_null(result);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -392,6 +475,9 @@ int main(void)
 		cmocka_unit_test(going_there),
 		cmocka_unit_test(an_empty_row_is_as_the_kernels),
 		cmocka_unit_test(a_bad_pointer_is_the_kernels_to_refuse),
+		cmocka_unit_test(a_child_of_vfork_sees_it),
+		cmocka_unit_test(cancellation_points_are_libcs),
+		cmocka_unit_test(threads_may_look_at_once),
 	};
 
 	unsetenv("UNPIN_DEVICE");
