@@ -73,12 +73,13 @@ uint64_t sysfs_kernel_devices(bool *taken)
 
 uint64_t sysfs_hash(void)
 {
-	bool taken;
+	bool taken, rdma_cm = SYSFS_RDMA_CM;
 	uint64_t h = hash_text(HASH_START, nic_device_name()), kernels = sysfs_kernel_devices(&taken);
 	char text[SYSFS_TEXT];
 	int n;
 
 	h = hash(h, &kernels, sizeof(kernels));
+	h = hash(h, &rdma_cm, sizeof(rdma_cm));
 	for (size_t i = 0; i < sysfs_entry_count; i++) {
 		const struct sysfs_entry *e = &sysfs_entries[i];
 		unsigned rows = sysfs_entry_rows(e);
@@ -107,10 +108,12 @@ static int make_directory(int at, const char *path)
 /* A directory and those that lead to it. */
 static int make_path(int at, const char *path)
 {
-	char part[PATH_MAX];
+	char part[256];
 	int err;
 
 	for (size_t i = 0; path[i]; i++) {
+		if (i + 1 >= sizeof(part))
+			return -ENAMETOOLONG;
 		part[i] = path[i];
 		part[i + 1] = '\0';
 		if (path[i + 1] && path[i + 1] != '/')
