@@ -115,8 +115,11 @@ void sysfs_remove(int base, const char *name)
 {
 	int dir = sysfs_open_own(base, name);
 
-	if (dir < 0)
+	if (dir < 0) {
+		syscall(SYS_unlinkat, base, name,
+			AT_REMOVEDIR); /* while it is empty, no descriptor is needed */
 		return;
+	}
 	remove_open(base, name, dir);
 	fd_close(dir);
 }

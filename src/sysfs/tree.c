@@ -188,9 +188,10 @@ static int make(int base, char name[64])
 		err = sysfs_build(dir);
 	}
 	if (err) {
-		sysfs_remove(base, building);
+		/* First, since descriptors may be what is lacking. */
 		if (dir >= 0)
 			fd_close(dir);
+		sysfs_remove(base, building);
 		return err;
 	}
 	if (!renameat(base, building, base, name))

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -289,6 +290,38 @@ static void many_that_begin_and_end_at_once_find_it_whole(void **state)
 	assert_int_equal(trees(NULL), 0);
 }
 
+/* With so many descriptors free; a tree, or nothing. */
+static int use_with_few_descriptors(void)
+{
+	for (int n = 2; n < 12; n++) {
+		const struct rlimit few = { (rlim_t)n, 64 };
+		char root[SYSFS_ROOT_MAX];
+		int err;
+
+		if (setrlimit(RLIMIT_NOFILE, &few))
+			return 1;
+		err = sysfs_tree(root);
+		if (err && err != -EMFILE && err != -ENOENT)
+			return 2;
+	}
+	return 0;
+}
+
+static int use_without_files(void)
+{
+	const struct rlimit none = { 0, 0 };
+	char root[SYSFS_ROOT_MAX];
+
+	return setrlimit(RLIMIT_FSIZE, &none) || sysfs_tree(root) != -EFBIG;
+}
+
+static void what_cannot_be_made_leaves_nothing(void **state)
+{
+	assert_int_equal(in_child(use_with_few_descriptors), 0);
+	assert_int_equal(in_child(use_without_files), 0);
+	assert_int_equal(trees(NULL), 0);
+}
+
 static void what_is_inside_is_known(void **state)
 {
 	assert_string_equal(sysfs_inside("/tmp/" SYSFS_PREFIX "0-0123/class/infiniband"), "class/infiniband");
@@ -311,6 +344,7 @@ int main(void)
 		IN_PLACE(a_place_where_others_may_rename_is_not_used),
 		IN_PLACE(one_that_is_lost_is_made_again),
 		IN_PLACE(many_that_begin_and_end_at_once_find_it_whole),
+		IN_PLACE(what_cannot_be_made_leaves_nothing),
 		cmocka_unit_test(what_is_inside_is_known),
 	};
 
