@@ -29,6 +29,7 @@
 	X(SYSFS)    /* sysfs/tree.c tree.lock: the tree of this process */                                   \
 	X(LISTS)    /* verbs/device.c lists_lock: device lists handed out */                                 \
 	X(REGISTRY) /* nic/device.c registry_lock: the one device; held while it opens and closes */         \
+	X(CM)	    /* rdmacm/channel.c cm_lock: ids and channels of rdma_cm */                              \
 	X(QP_RUN)   /* nic_qp.run_lock: the transport's state; the one lock held across copies */            \
 	X(QP_RQ)    /* nic_rq.lock: those who post receives */                                               \
 	X(CQ)	    /* nic_cq.lock: the completion ring, arming */                                           \

@@ -16,6 +16,7 @@
 
 #include "base/fd.h"
 #include "base/next.h"
+#include "posix/descriptor.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -47,6 +48,8 @@ EXPORT int close(int fd)
 		errno = EBADF;
 		return -1;
 	}
+	/* Before its number can be somebody else's. */
+	descriptor_closing((unsigned)fd, (unsigned)fd);
 	return next ? next(fd) : (int)syscall(SYS_close, fd);
 }
 
@@ -54,6 +57,8 @@ static int close_part(unsigned first, unsigned last, int flags)
 {
 	close_range_fn *next = atomic_load_explicit(&next_close_range, memory_order_acquire);
 
+	if (!((unsigned)flags & CLOSE_RANGE_CLOEXEC_FLAG))
+		descriptor_closing(first, last);
 	return next ? next(first, last, flags) : (int)syscall(SYS_close_range, first, last, flags);
 }
 
@@ -84,8 +89,10 @@ static void close_each(int lowest)
 	if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur < (rlim_t)end)
 		end = (int)limit.rlim_cur;
 	for (int fd = lowest; fd < end; fd++)
-		if (!fd_is_hidden(fd))
+		if (!fd_is_hidden(fd)) {
+			descriptor_closing((unsigned)fd, (unsigned)fd);
 			syscall(SYS_close, fd);
+		}
 }
 
 void closefrom(int lowest);
@@ -95,9 +102,10 @@ EXPORT void closefrom(int lowest)
 	int saved = errno;
 
 	lowest = lowest < 0 ? 0 : lowest;
-	if (next && fd_next_hidden(lowest) < 0)
+	if (next && fd_next_hidden(lowest) < 0) {
+		descriptor_closing((unsigned)lowest, UINT_MAX);
 		next(lowest);
-	else if (close_range((unsigned)lowest, UINT_MAX, 0))
+	} else if (close_range((unsigned)lowest, UINT_MAX, 0))
 		close_each(lowest);
 	errno = saved;
 }

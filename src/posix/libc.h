@@ -29,6 +29,16 @@ typedef int dirent64_order(const struct dirent64 **, const struct dirent64 **);
 	X(int, __open64_2, (const char *path, int flags))                                                    \
 	X(int, __openat_2, (int dirfd, const char *path, int flags))                                         \
 	X(int, __openat64_2, (int dirfd, const char *path, int flags))                                       \
+	X(ssize_t, write, (int fd, const void *buf, size_t n))                                               \
+	X(int, dup, (int fd))                                                                                \
+	X(int, dup2, (int fd, int copy))                                                                     \
+	X(int, dup3, (int fd, int copy, int flags))                                                          \
+	X(int, fcntl, (int fd, int cmd, ...))                                                                \
+	X(int, fcntl64, (int fd, int cmd, ...))                                                              \
+	X(int, fstat, (int fd, struct stat *st))                                                             \
+	X(int, fstat64, (int fd, struct stat64 *st))                                                         \
+	X(int, __fxstat, (int version, int fd, struct stat *st))                                             \
+	X(int, __fxstat64, (int version, int fd, struct stat64 *st))                                         \
 	X(int, stat, (const char *path, struct stat *st))                                                    \
 	X(int, stat64, (const char *path, struct stat64 *st))                                                \
 	X(int, lstat, (const char *path, struct stat *st))                                                   \

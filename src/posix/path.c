@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "posix/descriptor.h"
 #include "posix/libc.h"
 
 bool path_was_read(int err)
@@ -44,6 +45,7 @@ static __attribute__((noinline)) int opened_word(int r, int dirfd, const char *p
 		syscall(SYS_close, ours);
 		return r;
 	case PATH_RDMA_CM:
+		return descriptor_rdma_cm(r, flags);
 	case PATH_PLAIN:
 		break;
 	}

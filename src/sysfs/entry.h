@@ -22,7 +22,7 @@
 /*
  * /sys/class/misc/rdma_cm is shown when /dev/infiniband/rdma_cm is served: librdmacm reads its abi_version.
  */
-#define SYSFS_RDMA_CM	  false
+#define SYSFS_RDMA_CM	  true
 #define SYSFS_RDMA_CM_ABI "4\n" /* RDMA_USER_CM_ABI_VERSION of the kernel's rdma_user_cm.h */
 
 struct sysfs_entry {

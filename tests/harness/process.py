@@ -121,6 +121,14 @@ class Session:
             time.sleep(0.01)
         return tcp_listens(port)
 
+    def rdma_listening(self, p, port):
+        """The same for a port of rdma_cm on this session's device."""
+        while self.remaining() > 0 and p.running():
+            if rdma_listens(self.device, port):
+                return True
+            time.sleep(0.01)
+        return rdma_listens(self.device, port)
+
     def close(self):
         """Ends whatever of the test still runs. Returns a sentence about processes that should have been gone, or ''."""
         leaders = {p.pid for p in self.processes if p.running()}
@@ -225,3 +233,13 @@ def tcp_listens(port):
         except OSError:
             continue
     return False
+
+
+def rdma_listens(device, port):
+    """Listeners of rdma_cm have an abstract name: src/rdmacm/port.h."""
+    want = '/%s/106/%d/' % (device, port)
+    try:
+        with open('/proc/net/unix') as f:
+            return any('@unpin/cm/' in line and want in line for line in f)
+    except OSError:
+        return False

@@ -123,8 +123,9 @@ def fallback(runner):
                 continue
             if 'users' in suites_of(t) or (t['name'].startswith(KERNEL_ROOMS) and 'unit' in suites_of(t)):
                 tests.append(program('fallback', '%s: %s' % (label, strip(t['name'])), t, env))
-        from clients import table
+        from clients import rdmacm, table
         tests += table.few(runner, 'fallback', label + ': ', env)
+        tests += rdmacm.few(runner, 'fallback', label + ': ', env)
     return tests
 
 
@@ -149,13 +150,14 @@ def nonroot(runner):
     env = {'HOME': '/tmp'}
     tests = [program('nonroot', strip(t['name']), t, env, wrap, stage=stage) for t in introspect(runner.build)
              if 'users' in suites_of(t) and 'once' not in suites_of(t)]
-    from clients import table
-    return tests + table.few(runner, 'nonroot', '', env, wrap, stage)
+    from clients import rdmacm, table
+    return (tests + table.few(runner, 'nonroot', '', env, wrap, stage)
+            + rdmacm.few(runner, 'nonroot', '', env, wrap, stage))
 
 
 def clients(runner):
-    from clients import table
-    return table.all(runner)
+    from clients import rdmacm, table
+    return table.all(runner) + rdmacm.all(runner)
 
 
 def pyverbs(runner):
