@@ -64,6 +64,13 @@ def same_file(session, directory):
         return '' if a.read() == b.read() else 'the file that arrived is another one'
 
 
+def fio(verb):
+    """The server's job reads what the client's writes; the engine moves it as the verb says."""
+    job = 'fio --name=job --thread --ioengine=rdma --port={port} --bs=4k --size=400k '
+    return Row('fio rdma %s' % verb, job + '--rw=read', job + '--rw=write --hostname=127.0.0.1 --iodepth=4 --verb=' + verb,
+               must=(r'err= 0',), must_not=(r'err= [1-9]',), tells=(r'err= 0',))
+
+
 RPING = [
     rping(few=True), rping('-v'), rping('-S 64'), rping('-S 65000 -C 20'), rping('-q', host='127.0.0.1'), rping(host='::1', few=True),
     # -P serves each client in a thread of its own and never ends. It keeps the last request alone until it has looked at it,
@@ -99,6 +106,7 @@ OTHERS = [
     # A program for TCP, unchanged.
     Row('TCP over rspreload', 'rstream -T s -p {port} -S 4096 -C 50', 'rstream -T s -p {port} -S 4096 -C 50 -s 127.0.0.1',
         must=(r'^custom',), preload='librspreload.so'),
+    fio('write'), fio('read'),
     Row('fi_pingpong verbs', 'fi_pingpong -p verbs -e msg -B {port} -I 50', 'fi_pingpong -p verbs -e msg -P {port} -I 50 127.0.0.1',
         must=(r'^64 ', r'^1m '), bound=False),
     Row('fi_pingpong verbs;ofi_rxm', 'fi_pingpong -p verbs;ofi_rxm -e rdm -B {port} -I 50',
