@@ -74,7 +74,8 @@ void pin_diverge(uintptr_t addr, size_t len);
 /* The same before an madvise() that the kernel refuses on locked memory (DONTNEED, FREE, REMOVE,
  * GUARD_INSTALL): pages pinned by mlock are not touched by it and do not diverge. */
 void pin_discard(uintptr_t addr, size_t len);
-/* Whether a pin has a page of [addr, addr + len), diverged or not. As cheap, callable from the same places. */
+/* Whether a pin has a page of [addr, addr + len), diverged or not. As cheap, callable from the same places.
+ */
 bool pin_overlaps(uintptr_t addr, size_t len);
 /* Whether there are pins at all: one atomic load. May be true in a forked child of a process with pins. */
 bool pin_any(void);
