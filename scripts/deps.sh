@@ -9,7 +9,7 @@
 # On a system without dpkg nothing is checked: meson names what it does not find.
 set -eu
 
-build_packages='gcc libc6-dev meson ninja-build pkgconf libibverbs-dev libjson-c-dev libmnl-dev libncurses-dev liburing-dev'
+build_packages='gcc libc6-dev meson ninja-build pkgconf libibverbs-dev librdmacm-dev libjson-c-dev libmnl-dev libncurses-dev liburing-dev'
 # python3 and util-linux are the runner's; the rest are the clients that the tests run and the library they use.
 test_packages='libcmocka-dev python3 util-linux iproute2 ibverbs-utils infiniband-diags hwloc-nox rdmacm-utils librdmacm-dev libfabric-bin
 fio perftest qperf python3-pyverbs rdma-core gdb tmux chromium'

@@ -70,9 +70,9 @@ struct nic_caps nic_caps_of(const struct settings *set)
  * The values of IBTA 14.2.5.6 (PortInfo) that together read as 100 Gb/s: four lanes of EDR. The link is
  * memory.
  */
-#define WIDTH_4X	2
-#define SPEED_EDR	32
-#define PHYS_LINK_UP	5
+#define WIDTH_4X     2
+#define SPEED_EDR    32
+#define PHYS_LINK_UP 5
 
 enum nic_gid_layout nic_gid_layout(void)
 {

@@ -380,8 +380,7 @@ static int find_row(const union ibv_gid *gid, uint32_t ifindex, unsigned *index)
 	return -ENODEV;
 }
 
-int nic_gid_find(
-	enum nic_gid_layout layout, const union ibv_gid *gid, uint32_t ifindex, unsigned *index)
+int nic_gid_find(enum nic_gid_layout layout, const union ibv_gid *gid, uint32_t ifindex, unsigned *index)
 {
 	int ret;
 

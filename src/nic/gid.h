@@ -43,11 +43,11 @@ int nic_gid_get(unsigned index, union ibv_gid *gid, uint32_t *ifindex);
 bool nic_gid_is_here(const union ibv_gid *gid);
 
 /*
- * The RoCE v2 row of an address's GID, as the port shows it; ifindex 0: whatever the interface. When it is not in the table the addresses are read
- * anew at once, so that one which has just appeared is found. 0 or -ENODEV.
+ * The RoCE v2 row of an address's GID, as the port shows it; ifindex 0: whatever the interface. When it is
+ * not in the table the addresses are read anew at once, so that one which has just appeared is found. 0 or
+ * -ENODEV.
  */
-int nic_gid_find(
-	enum nic_gid_layout layout, const union ibv_gid *gid, uint32_t ifindex, unsigned *index);
+int nic_gid_find(enum nic_gid_layout layout, const union ibv_gid *gid, uint32_t ifindex, unsigned *index);
 
 /*
  * The GUID (EUI-64, network byte order) of a device of that name on this host: the same in every process and,

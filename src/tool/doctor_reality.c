@@ -8,6 +8,8 @@ static const struct doctor_check checks[] = {
 	{ "reality.follows", "memory given back", DOCTOR_ODP | DOCTOR_VITAL, doctor_cold_follows },
 	{ "reality.counters", "page fault counters", DOCTOR_ODP, doctor_cold_counters },
 	{ "reality.data", "the bytes", DOCTOR_ODP | DOCTOR_VITAL, doctor_data_check },
+	{ "reality.cm", "connections by rdma_cm", DOCTOR_OPEN, doctor_cm_check },
+	{ "reality.ucx", "what UCX would find", DOCTOR_OPEN, doctor_ucx_check },
 };
 
 const struct doctor_group doctor_reality_group = { "reality", "Is it really on?", checks,

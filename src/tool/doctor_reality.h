@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Is it really on? The checks of this group, which are all tried on the device: what a registration takes
- * (doctor_held.c), cold pages (doctor_cold.c), and the bytes (doctor_data.c). One thread.
+ * (doctor_held.c), cold pages (doctor_cold.c), the bytes (doctor_data.c),
+ * and connecting (doctor_cm.c), and what UCX asks for (doctor_ucx.c). One thread.
  */
 #ifndef UNPIN_TOOL_DOCTOR_REALITY_H
 #define UNPIN_TOOL_DOCTOR_REALITY_H
@@ -23,5 +24,9 @@ void doctor_cold_access(struct doctor *d, struct doctor_result *r);
 void doctor_cold_follows(struct doctor *d, struct doctor_result *r);
 void doctor_cold_counters(struct doctor *d, struct doctor_result *r);
 void doctor_data_check(struct doctor *d, struct doctor_result *r);
+/* The connection manager, which has nothing to do with paging: most programs connect by it. */
+void doctor_cm_check(struct doctor *d, struct doctor_result *r);
+/* What UCX would find. */
+void doctor_ucx_check(struct doctor *d, struct doctor_result *r);
 
 #endif

@@ -55,7 +55,7 @@ def everything_works_on_the_device_itself():
     o = report(0)
     expect(o, device__present='ok', device__port='ok', device__odp='ok', device__implicit='ok', device__prefetch='ok', device__sizes='ok',
            device__matrix='ok', reality__on_demand='ok', reality__cold='ok', reality__follows='ok', reality__counters='ok',
-           reality__data='ok', kernel__odp=NA, kernel__modules=NA, pci__bars=o['verdict']['pci.bars'])
+           reality__data='ok', reality__cm='ok', reality__ucx='warn', kernel__odp=NA, kernel__modules=NA, pci__bars=o['verdict']['pci.bars'])
     assert all(tried(o)[op] == 'works' for op in RC), tried(o)
     assert 'usable on' in o['summary'] and 'NOT' not in o['summary']
 

@@ -832,7 +832,7 @@ static void every_seed_ends_as_the_model_says(void **state)
 	for (uint64_t i = 0; i < seeds; i++)
 		exhausted += run_seed(first_seed + i, seeds == 1);
 	print_message("%" PRIu64 " seeds, %u steps not ready, %u queue pairs ran out of retries, %u READs or "
-				 "atomics refused\n",
+		      "atomics refused\n",
 		seeds, deferred, exhausted, refused);
 	/* Seven retries in a row do not fail by chance but once in a long while. */
 	assert_true(exhausted <= 1 + seeds / 200);
