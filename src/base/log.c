@@ -7,8 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/fd.h"
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 static atomic_int threshold = -1;
@@ -44,6 +47,15 @@ bool log_enabled(enum log_level level)
 	return (int)level <= t;
 }
 
+/* Beyond a limit on file sizes a write does not only fail, it ends the program with SIGXFSZ. */
+static bool has_room(int n)
+{
+	struct stat st;
+
+	return fstat(STDERR_FILENO, &st) || !S_ISREG(st.st_mode) ||
+	       fd_size_allowed((size_t)st.st_size + (size_t)n);
+}
+
 void log_write(enum log_level level, const char *fmt, ...)
 {
 	int saved = errno;
@@ -62,7 +74,8 @@ void log_write(enum log_level level, const char *fmt, ...)
 	n = n + m < (int)sizeof(line) - 2 ? n + m : (int)sizeof(line) - 2;
 	line[n++] = '\n';
 	/* A raw call: log lines may be written inside verbs, which must not be cancellation points. */
-	syscall(SYS_write, STDERR_FILENO, line, n);
+	if (has_room(n))
+		syscall(SYS_write, STDERR_FILENO, line, n);
 	errno = saved;
 }
 

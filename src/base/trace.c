@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/rseq.h"
 #include "base/trace_clock.h"
 #include "base/trace_finish.h"
 #include "base/trace_json.h"
@@ -169,6 +170,7 @@ static void *write_on(void *unused)
 	uint64_t pause = PAUSE_MOST_NS;
 
 	(void)unused;
+	rseq_leave();
 	prctl(PR_SET_NAME, "unpin-trace");
 	/* Where all processors are busy it gets some hundredths of one: rather events that are dropped than a
 	 * program that is another one when it is watched. */

@@ -29,7 +29,7 @@ struct field {
 
 #define BITS_OF(at, first, bits, low, where)                                                                 \
 	{                                                                                                    \
-		.byte = (at), .bit = (first), .width = (bits) > 64 ? 0 : (bits),                             \
+		.byte = (at), .bit = (first), .width = (uint8_t)((bits) > 64 ? 0 : (bits)),                  \
 		.width_bytes = (bits) > 64 ? (bits) / 8 : 0, .shift = (low),                                 \
 		.member = offsetof(struct cm_msg, where), .size = sizeof(((struct cm_msg *)0)->where)        \
 	}

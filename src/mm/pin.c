@@ -519,8 +519,12 @@ static int check_pages_can_be_had(uintptr_t start, uintptr_t end)
 	char byte;
 
 	for (uintptr_t at = start; at < end; at = v.end) {
-		if (vma_find(at, false, &v))
+		int err = vma_find(at, false, &v);
+
+		if (err == -ENOENT)
 			return -EFAULT;
+		/* What the kernel does not tell apart is one mapping. */
+		v.end = err ? end : v.end;
 		if (mm_have(MM_PROCESS_VM)
 				? !safecopy_from_user(SAFECOPY_PROCESS_VM, &byte, (void *)at, 1, NULL)
 				: populate((void *)at, page_size(), false) == -EACCES)

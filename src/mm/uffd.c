@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/rseq.h"
 #include "mm/facility.h"
 #include "mm/page.h"
 #include "mm/procfd.h"
@@ -243,6 +244,7 @@ static void *thread_main(void *unused)
 	int err = start_reader();
 	uint32_t turn;
 
+	rseq_leave();
 	prctl(PR_SET_NAME, "unpin-notify");
 	atomic_store(&uffd.started, err ? err : 1);
 	futex((_Atomic uint32_t *)&uffd.started, FUTEX_WAKE, 1);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/rseq.h"
 #include "nic/nic.h"
 
 #define STUCK_NS   (20 * NSEC_PER_MSEC)
@@ -115,12 +116,14 @@ static void serve(struct nic *nic, bool at_helm)
 
 static void *lookout_main(void *arg)
 {
+	rseq_leave();
 	serve(arg, false);
 	return NULL;
 }
 
 static void *first_main(void *arg)
 {
+	rseq_leave();
 	serve(arg, true);
 	return NULL;
 }
@@ -178,6 +181,7 @@ static void *hand_main(void *arg)
 	struct crew *c = &nic->crew;
 	bool go_on;
 
+	rseq_leave();
 	pthread_setname_np(pthread_self(), "unpin-hand");
 	do {
 		atomic_fetch_add_explicit(&c->hand_jobs, 1, memory_order_relaxed);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/rseq.h"
 #include "odp/core.h"
 
 /* What a driver thread does next, the first that there is. Under the lock, which is dropped meanwhile. */
@@ -78,6 +79,7 @@ static void *driver_main(void *arg)
 {
 	struct odp_space *s = arg;
 
+	rseq_leave();
 	pthread_setname_np(pthread_self(), "unpin-odp");
 	fault_lock(&s->faults);
 	for (;;) {

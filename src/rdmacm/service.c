@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/rseq.h"
 #include "rdmacm/channel.h"
 #include "rdmacm/link.h"
 #include "rdmacm/own.h"
@@ -53,6 +54,7 @@ static void *serve(void *arg)
 	struct epoll_event events[BATCH];
 	int epfd = (int)(intptr_t)arg;
 
+	rseq_leave();
 	pthread_setname_np(pthread_self(), "unpin-cm");
 	for (;;) {
 		long n = syscall(SYS_epoll_pwait, epfd, events, BATCH, -1, NULL, 8);
