@@ -75,7 +75,7 @@ static struct ibv_qp *loopback(struct ibv_context *context, struct ibv_pd *pd, s
 int main(int argc, char **argv)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL), *device = NULL;
-	const char *name = argc > 1 ? argv[1] : getenv("UNPIN_DEVICE") ? getenv("UNPIN_DEVICE") : "unpin0";
+	const char *wanted = argc > 1 ? argv[1] : getenv("UNPIN_DEVICE"), *name = wanted ? wanted : "unpin0";
 	struct timespec before, after;
 
 	for (int i = 0; list && list[i]; i++)

@@ -178,8 +178,10 @@ int bench_connect_set(struct bench *b, const char *variable, const char *value)
 	char *before = now ? strdup(now) : NULL;
 	int err;
 
-	if ((now && !before) || setenv(variable, value, 1))
+	if ((now && !before) || setenv(variable, value, 1)) {
+		free(before);
 		return bench_fail(b, -ENOMEM, "no memory for the environment");
+	}
 	err = bench_connect(b);
 	if (before)
 		setenv(variable, before, 1);

@@ -193,7 +193,6 @@ static int play_phase(struct pressed *q, struct buckets *u, const char *name, ui
 	 */
 	if (err && err != -EBUSY)
 		return bench_fail(q->b, err, "cannot set a memory limit: %s", strerror(-err));
-	err = 0;
 	/* Lowering the limit may have taken all of the time, where swap is slow: that is when requests tell
 	 * most.
 	 */

@@ -122,6 +122,7 @@ static int digit(char c)
 static ssize_t from_hex(char *text)
 {
 	size_t n = 0;
+	int high, low;
 
 	for (const char *at = text; *at; at++) {
 		if (*at == '#')
@@ -130,9 +131,11 @@ static ssize_t from_hex(char *text)
 			break;
 		if (isspace((unsigned char)*at))
 			continue;
-		if (digit(at[0]) < 0 || digit(at[1]) < 0)
+		high = digit(at[0]);
+		low = high < 0 ? -1 : digit(at[1]);
+		if (low < 0)
 			return -EBADMSG;
-		text[n++] = (char)(digit(at[0]) << 4 | digit(at[1]));
+		text[n++] = (char)(high << 4 | low);
 		at++;
 	}
 	return (ssize_t)n;
