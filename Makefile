@@ -60,7 +60,8 @@ fmt:
 
 lint:
 	@scripts/format.sh check
-	@scripts/tidy.sh $(BUILD)
+	@scripts/analyze.py gcc $(BUILD)
+	@scripts/analyze.py tidy $(BUILD)
 
 clean:
 	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-clang

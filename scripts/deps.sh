@@ -10,9 +10,11 @@
 set -eu
 
 build_packages='gcc libc6-dev meson ninja-build pkgconf libibverbs-dev librdmacm-dev libjson-c-dev libmnl-dev libncurses-dev liburing-dev'
-# python3 and util-linux are the runner's; the rest are the clients that the tests run and the library they use.
-test_packages='libcmocka-dev python3 util-linux iproute2 ibverbs-utils infiniband-diags hwloc-nox rdmacm-utils librdmacm-dev libfabric-bin
-fio perftest qperf python3-pyverbs rdma-core gdb tmux chromium'
+# python3 and util-linux are the runner's, clang and clang-tidy the suite's of the sources (another compiler, static analysis),
+# musl-tools and libucx0 are for programs of another C library and for UCX's hooks; the rest are the clients that the tests run
+# and the library they use.
+test_packages='libcmocka-dev python3 util-linux clang clang-tidy musl-tools libucx0 iproute2 ibverbs-utils infiniband-diags hwloc-nox
+rdmacm-utils librdmacm-dev libfabric-bin fio perftest qperf python3-pyverbs rdma-core gdb tmux chromium'
 # The guest of tests/vm: what builds it, and what runs it.
 vm_packages='qemu-system-x86 mmdebstrap squashfs-tools-ng cpio gzip xz-utils debian-archive-keyring'
 

@@ -81,6 +81,7 @@ static bool remove_earlier(const char *folder)
 	f = fopen(index, "re");
 	if (!f)
 		return false;
+	/* The second line. NOLINTNEXTLINE(misc-redundant-expression) */
 	ours = fgets(line, sizeof(line), f) && fgets(line, sizeof(line), f) &&
 	       strncmp(line, MARK, strlen(MARK)) == 0;
 	fclose(f);

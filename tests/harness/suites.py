@@ -4,10 +4,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 from .process import Session
 from .programs import Stage, Test, build, introspect, program, suites_of
-from .result import Result
+from .result import Result, what_tells_why
 
 # UNPIN_DISABLE values that the device's tests are repeated with (decision: every kernel facility is optional).
 FALLBACKS = ('io_uring', 'process_vm', 'pagemap_scan', 'procmap_query', 'populate',
@@ -55,6 +56,36 @@ def source(runner):
                     missing.append(name)
         return Result.fail('no SPDX line: ' + ', '.join(missing)) if missing else Result.ok()
 
+    def literals(runner, test):
+        # Its life ends with the innermost block, which may be a single statement behind an if. No compiler warns.
+        kept = re.compile(r'^\s+[^\s=]+ = (?:[^;]* [?:] )?&\((?:const )?(?:struct |union )?\w+\)\s*\{', re.M)
+        found = []
+        for folder in ('src', 'bench', 'examples', 'tests'):
+            for where, _, names in os.walk(os.path.join(runner.source, folder)):
+                for name in names:
+                    if not name.endswith(('.c', '.h')):
+                        continue
+                    path = os.path.join(where, name)
+                    with open(path, encoding='utf-8') as f:
+                        text = f.read()
+                    found += ['%s:%d' % (os.path.relpath(path, runner.source), text.count('\n', 0, m.end()) + 1)
+                              for m in kept.finditer(text)]
+        return Result.fail('assigned: ' + ', '.join(found)) if found else Result.ok()
+
+    def analysis(tool, program_name):
+        def function(runner, test):
+            if not shutil.which(program_name):
+                return Result.skip(program_name + ' is not installed')
+            s = Session(runner, test.suite + '.' + test.name, test.timeout, None)
+            p = s.start([sys.executable, os.path.join(runner.source, 'scripts', 'analyze.py'), tool, runner.build], cwd=runner.source)
+            status, why = s.finish(p)
+            s.close()
+            if status == 0:
+                return Result.ok()
+            return Result.fail(why or 'it finds something: see ' + p.path, what_tells_why(p.output()))
+
+        return function
+
     def unchanged_clang(runner, test):
         if not shutil.which('clang'):
             return Result.skip('clang is not installed')
@@ -62,6 +93,9 @@ def source(runner):
                      {'CC': 'clang'}).function(runner, test)
 
     return [Test('source', 'every file has its licence line', spdx, 10),
+            Test('source', 'nobody keeps the address of a compound literal', literals, 10),
+            Test('source', 'the analyzer of gcc finds nothing', analysis('gcc', 'gcc'), 1200),
+            Test('source', 'clang-tidy finds nothing', analysis('tidy', 'clang-tidy'), 2400),
             Test('source', 'clang builds it without a warning', unchanged_clang, 1200)]
 
 
