@@ -82,8 +82,11 @@ bool cm_reserve(struct cm *cm, unsigned n)
 static struct cm_action *push(struct cm *cm, enum cm_action_type type)
 {
 	struct list *l = list_pop(&cm->spare);
-	struct action *a = container_of(l, struct action, link);
+	struct action *a;
 
+	if (!l)
+		abort(); /* cm_reserve() comes before, for as many */
+	a = container_of(l, struct action, link);
 	cm->spares--;
 	a->what.type = type;
 	list_add_tail(&cm->actions, l);

@@ -293,7 +293,8 @@ int preload_library(const struct preload *p, const struct elfinfo *elf)
 	if (!buf)
 		return -ENOMEM;
 	if (glibc_finds_prefix() && strlen(GLIBC_ONLY) + strlen(p->library) < sizeof(named.library))
-		sprintf(named.library, "%s%s", GLIBC_ONLY, p->library);
+		snprintf(named.library, sizeof(named.library), "%s%.*s", GLIBC_ONLY,
+			(int)(sizeof(named.library) - sizeof(GLIBC_ONLY)), p->library);
 	err = preload_list(&named, elf, getenv("LD_PRELOAD"), buf, LIST_MAX);
 	if (!err && setenv("LD_PRELOAD", buf, 1))
 		err = -errno;
