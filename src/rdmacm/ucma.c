@@ -222,18 +222,20 @@ static int query_route(struct event_channel *c, const struct command *cmd)
 
 static int query_path(const struct cm_id *id, const struct command *cmd, uint64_t response)
 {
-	struct {
-		struct rdma_ucm_query_path_resp head;
-		struct ib_path_rec_data path;
-	} resp;
-	size_t size = sizeof(resp.head);
+	/* The path stands behind the head, in its array without a length. */
+	struct rdma_ucm_query_path_resp head;
+	struct ib_path_rec_data path;
+	char resp[sizeof(head) + sizeof(path)];
+	size_t size = sizeof(head);
 
 	if (cmd->out_len < size)
 		return -ENOSPC;
-	query_fill_path(id, &resp.head, &resp.path);
-	if (resp.head.num_paths && cmd->out_len >= sizeof(resp))
+	query_fill_path(id, &head, &path);
+	memcpy(resp, &head, sizeof(head));
+	memcpy(resp + sizeof(head), &path, sizeof(path));
+	if (head.num_paths && cmd->out_len >= sizeof(resp))
 		size = sizeof(resp);
-	return user_write(response, &resp, size);
+	return user_write(response, resp, size);
 }
 
 static int query(struct event_channel *c, const struct command *cmd)

@@ -50,8 +50,8 @@ int names_make(struct meet_name *n, uid_t euid, const char *device, uint32_t slo
 /* What is looked for, and what has been found. */
 struct search {
 	uid_t euid;
-	const char *prefix; /* "unpin/<euid>/<device>/" */
-	uint32_t slot;	    /* for found and n; 0: any */
+	char prefix[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* "unpin/<euid>/<device>/" */
+	uint32_t slot;						  /* for found and n; 0: any */
 	struct meet_name *found;
 	int max, n;
 	unsigned char taken[APART]; /* per slot, 255 at most */
@@ -154,11 +154,9 @@ static int hear(int sock, struct search *s)
 
 static int search(struct search *s, const char *device)
 {
-	char prefix[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	int sock, err;
 
-	snprintf(prefix, sizeof(prefix), "unpin/%u/%s/", (unsigned)s->euid, device);
-	s->prefix = prefix;
+	snprintf(s->prefix, sizeof(s->prefix), "unpin/%u/%s/", (unsigned)s->euid, device);
 	sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
 	if (sock < 0)
 		return -errno;
@@ -167,7 +165,6 @@ static int search(struct search *s, const char *device)
 		while ((err = hear(sock, s)) > 0)
 			;
 	fd_close(sock);
-	s->prefix = NULL;
 	return err;
 }
 
