@@ -134,8 +134,8 @@ void fd_close(int fd)
 
 	if (was && !is_still(fd, was))
 		return;
-		/* Not libc's, which is a cancellation point (cancel.h). The thread sanitizer, though, has to
-		 * see when a number is free again. */
+	/* Not libc's, which is a cancellation point (cancel.h). The thread sanitizer, though, has to see when a
+	 * number is free again. */
 #ifdef __SANITIZE_THREAD__
 	close(fd);
 #else
