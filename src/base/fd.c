@@ -127,6 +127,8 @@ void fd_forget(int fd)
 		atomic_store(note, 0);
 }
 
+/* Not by libc's function, which is a cancellation point (cancel.h). The thread sanitizer, though, has to see
+ * when a number is free again. */
 void fd_close(int fd)
 {
 	_Atomic uint64_t *note = note_of(fd);
@@ -134,8 +136,6 @@ void fd_close(int fd)
 
 	if (was && !is_still(fd, was))
 		return;
-	/* Not libc's, which is a cancellation point (cancel.h). The thread sanitizer, though, has to see when a
-	 * number is free again. */
 #ifdef __SANITIZE_THREAD__
 	close(fd);
 #else
